@@ -5,7 +5,6 @@ If copies differ in an entry, the newest version of the entry counts. Damaged co
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -24,9 +23,6 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     """A small file of entries by key, with its copies. Safe from any thread."""
 
     file_name: str
-    version: int
-    meaning: str
-    remedy = ""
     age: Callable[[Any], Any]
     """Returns a value that orders the entries of one key: a newer entry has a greater value."""
     _lock: RLock
@@ -69,19 +65,6 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         except FileNotFoundError:
             return {}
         return self._parse_file(data, path, prefix)
-
-    def _parse_json(
-        self, data: bytes, path: Path, parse: Callable[[Mapping[str, Any]], dict[Key, Entry]]
-    ) -> dict[Key, Entry]:
-        """Return `parse(content)` for a JSON file. Raises CorruptionError if parsing fails or the version is wrong."""
-        try:
-            content = json.loads(data)
-            if content["version"] != self.version:
-                cause = f"version {content['version']}, expected {self.version}{self.remedy}"
-                raise CorruptionError(path, 0, cause)
-            return parse(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptionError(path, 0, f"not a {self.meaning}: {error!r}") from None
 
     def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
         """Replace one copy. Blocks. Raises OSError."""

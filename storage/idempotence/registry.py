@@ -25,9 +25,11 @@ from topicfs.storage.checkpoints.copies import RecordCopies
 from topicfs.storage.codec.headers import sequence_plus
 from topicfs.storage.disk import names
 from topicfs.storage.engine import Partition
+from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset, ProducerId
 from topicfs.storage.producers.progress import ProgressLostError, last_batch
 
+VERSION = 2
 _REMEDY = "append the lines that are missing under another --producer name"
 
 _BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
@@ -63,13 +65,7 @@ class InputProgress:
 class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     """The file and its copies, with entries by name and INPUT. Only the owner of the data directories writes it."""
 
-    file_name, version, meaning, age = (
-        names.PRODUCERS,
-        2,
-        "named-producers file",
-        attrgetter("runs", "position"),
-    )
-    remedy = f"; remove the file, and {_REMEDY}"
+    file_name, age = names.PRODUCERS, attrgetter("runs", "position")
 
     def get(self, name: str, source: str) -> InputProgress | None:
         """Return the progress of a producer's input; None if the input is new. Raises CorruptionError, OSError."""
@@ -88,13 +84,21 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
             self._write({**others, (name, source): progress}, self.directories())
 
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[tuple[str, str], InputProgress]:  # noqa: ARG002 (only the commit record can search)
-        return self._parse_json(data, path, _inputs)
+        try:
+            content = json.loads(data)
+            if content["version"] != VERSION:
+                cause = f"version {content['version']}, expected {VERSION}; remove the file, and {_REMEDY}"
+                raise CorruptionError(path, 0, cause)
+            producers = content["producers"].items()
+            return {(name, key): _input(one) for name, inputs in producers for key, one in inputs.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptionError(path, 0, f"not a named-producers file: {error!r}") from None
 
     def _encoded(self, entries: Mapping[tuple[str, str], InputProgress]) -> bytes:
         plain: dict[str, dict[str, object]] = {}
         for (name, key), one in entries.items():
             plain.setdefault(name, {})[key] = asdict(one)
-        return json.dumps({"version": self.version, "producers": plain}, indent=1).encode() + b"\n"
+        return json.dumps({"version": VERSION, "producers": plain}, indent=1).encode() + b"\n"
 
 
 def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
@@ -115,11 +119,6 @@ def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
     if json.loads(line) != json.loads(entry_line(name, source, progress)):
         raise ValueError("a field is missing, or has another type")
     return name, source, progress
-
-
-def _inputs(content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
-    producers = content["producers"].items()
-    return {(name, key): _input(one) for name, inputs in producers for key, one in inputs.items()}
 
 
 def _input(content: Mapping[str, Any]) -> InputProgress:

@@ -30,7 +30,7 @@ from topicfs.storage.disk.names import (
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.manifest import Content, Manifest, Placement, decode_manifest, encode_manifest
-from topicfs.storage.staging.record import CommitRecord, CommittedQuery, committed_of
+from topicfs.storage.staging.record import CommitRecord, CommittedQuery
 from topicfs.storage.staging.staged_file import (
     Frame,
     StagedFile,
@@ -146,7 +146,7 @@ class StagingArea:
         """Return the last commit of the write's query to its target, or None. Raises CorruptionError, OSError."""
         if write.batch is None:
             return None
-        return committed_of(self.record.read(write.query), write)
+        return self.record.read(write.query).get(write.series)
 
     # For the owner.
 

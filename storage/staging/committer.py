@@ -20,7 +20,7 @@ from topicfs.storage.disk.names import WriteId
 from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import InvalidRecordError, StorageError, UnknownTopicError
 from topicfs.storage.messages import ReportLine
-from topicfs.storage.model import NO_PRODUCER_ID, TopicPartition
+from topicfs.storage.model import TopicPartition
 from topicfs.storage.producers.entry import next_run
 from topicfs.storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
 from topicfs.storage.staging.area import StagingArea
@@ -63,9 +63,7 @@ class Committer:
             return
         placer, placement = Placer(self._area, self._engine), manifest.placement
         begun = manifest.begun
-        if (
-            begun is None or begun.producer_id == NO_PRODUCER_ID
-        ):  # An earlier version wrote the entry, without a producer.
+        if begun is None:
             try:
                 begun = (
                     self._begin(write, self._check(write, manifest))

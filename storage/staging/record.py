@@ -12,8 +12,7 @@ committed in order, so its last line is enough.
 A commit appends a line and flushes it. A line that a crash cut short is not a commit. When the file has doubled, it
 is rewritten without the entries of deleted topics and without expired entries, which had no commit for
 `RETENTION_MS`. A target with expired entries keeps one entry without a query, `@TOPIC_ID`: an unknown query may have
-expired there. Earlier versions wrote one JSON object: its entries without a topic count for every topic for which
-their query has no other entry. A broker ignores the file.
+expired there. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.copies import RecordCopies
 from topicfs.storage.codec.binary.crc import crc32c
@@ -57,7 +56,7 @@ class CommittedQuery(NamedTuple):
 class CommitRecord(RecordCopies[str, CommittedQuery]):
     """The file with each query's last commit, and its copies in the data directories."""
 
-    file_name, version, meaning = names.COMMITTED_WRITES, 1, "committed-writes file"
+    file_name = names.COMMITTED_WRITES
     age = attrgetter("batch")
 
     @cached_property
@@ -91,8 +90,6 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         return f"@{write.target}" in self.read("@")
 
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[str, CommittedQuery]:
-        if data.startswith(b"{"):
-            return self._parse_json(data, path, _earlier_entries)
         return dict(map(_entry, _lines(self._whole(data, path), prefix)))
 
     def _encoded(self, entries: Mapping[str, CommittedQuery]) -> bytes:
@@ -105,7 +102,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             data = data[: -len(last)]
         checksum = b"%08x\n" % crc32c(memoryview(data)[:-_CHECKSUM_BYTES])
         if not data.startswith(b"2 ") or data[-_CHECKSUM_BYTES:] != checksum:
-            raise CorruptionError(path, 0, f"not a {self.meaning}: wrong checksum or version")
+            raise CorruptionError(path, 0, "not a committed-writes file: wrong checksum or version")
         return data
 
     def _extensible(self, directory: Path) -> bytes:
@@ -129,20 +126,6 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
                 with suppress(OSError):
                     file.truncate(len(data))
                 raise
-
-
-def _earlier_entries(content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
-    """Parse the JSON of an earlier version."""
-    return {
-        series: CommittedQuery(int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]))
-        for series, one in content["queries"].items()
-    }
-
-
-def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
-    """Return the last commit of the write's query to its target; None if the query has committed nothing there."""
-    of_all = queries.get(write.query)
-    return queries.get(write.series, of_all if of_all is not None and of_all.content is None else None)
 
 
 def remembered(

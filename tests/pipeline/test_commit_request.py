@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from topicfs.pipeline.sink.commit_request import (
 )
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
-from topicfs.storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, WriteId, parse_write_file
+from topicfs.storage.disk.names import MIRROR, WriteFileKind, WriteId, parse_write_file
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
@@ -414,24 +413,6 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
             second.commit(TIMEOUT_SECONDS)
     assert lines(data) == text.split()
     assert [] == left(data)
-
-
-def test_what_was_committed_before_there_were_targets(data, caplog):
-    """An entry that an older version of topicfs wrote has no target, and applies to each target of its query.
-
-    The entry no longer applies to a target that has an entry of its own.
-    """
-    committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
-    (data / COMMITTED_WRITES).write_text(json.dumps(committed))
-    with closing(open_engine(data)) as engine:
-        one, two = engine.topic("orders").topic_id, engine.create_topic("copies", partitions=2).topic_id
-    commit(data, WriteId("query", 4, one))
-    assert "skipped 2 records" in caplog.text
-    with pytest.raises(CommittedBeforeError, match="micro-batch 4 is committed"):
-        commit(data, WriteId("query", 3, two), topic="copies")
-    commit(data, WriteId("query", 5, one))
-    commit(data, WriteId("query", 5, two), "c\n", topic="copies")
-    assert (["a", "b"], ["c"]) == (lines(data), lines(data, "copies"))
 
 
 def test_abort_removes_what_was_staged(data):

@@ -12,10 +12,9 @@
 Brokers ignore the file. Each change is written to one directory after another, atomically in each, with the next
 `revision`. `runs` is the history of the set, oldest first (`replication.replicas.rules.history`). It shows whether a
 copy is just older or was written independently. Of copies with the same history, the copy with the highest revision
-counts. A failed directory gets no more copies. `set` is the id of the set of directories. Version 1 had neither `set`
-nor `runs`; in version 1 the cluster's id stands for the set's id. While a replica moves, its partition has, for
-example, `"moving": [1, 3]`: from directory 1 to directory 3. `deleted` lists topics that were deleted while a
-directory was away, so that the directory does not bring them back.
+counts. A failed directory gets no more copies. `set` is the id of the set of directories. While a replica moves, its
+partition has, for example, `"moving": [1, 3]`: from directory 1 to directory 3. `deleted` lists topics that were
+deleted while a directory was away, so that the directory does not bring them back.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
     """Parse the file, ignoring unknown fields, which newer versions may write. Raises CorruptionError."""
     try:
         plain = json.loads(data)
-        if plain["version"] not in (1, VERSION):
+        if plain["version"] != VERSION:
             raise CorruptionError(file, 0, f"version {plain['version']}, expected {VERSION}")
         directories = {
             ReplicaId(int(number)): KnownDirectory(
@@ -112,8 +111,8 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
             groups=MappingProxyType(
                 {name: MappingProxyType(dict(one)) for name, one in plain.get("groups", {}).items()}
             ),
-            set_id=str(plain["cluster"] if plain["version"] == 1 else plain["set"]),
-            runs=() if plain["version"] == 1 else tuple(map(_run, plain["runs"])),
+            set_id=str(plain["set"]),
+            runs=tuple(map(_run, plain["runs"])),
         )
     except json.JSONDecodeError as error:
         raise CorruptionError(file, error.pos, f"not JSON: {error.msg}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -226,32 +225,3 @@ def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pyt
     assert {f"young@{TOPIC}", f"ahead@{OTHER}", f"alive@{OTHER}", f"@{TOPIC}", "@"} == found.keys()
     forgotten = {target: record_on(disk).forgot(WriteId("any", 1, target)) for target in (TOPIC, OTHER, "")}
     assert {TOPIC: True, OTHER: False, "": True} == forgotten
-
-
-@pytest.mark.parametrize("end", End, ids=str)
-def test_the_record_of_an_earlier_version_is_taken_over_whole(end: End) -> None:
-    """A record of version 1 is read, and completely replaced by the first commit, even after a crash."""
-    old = {
-        f"a@{TOPIC}": {"batch": 41, "producer_id": 2**62 + 1, "epoch": 41, "records": {"orders": 50}},
-        "gone@gone": {"batch": 2, "producer_id": 2**62 + 2, "epoch": 2, "records": {}},
-        "rows": {"batch": 3, "producer_id": 2**62 + 3, "epoch": 3, "records": {"orders": 1}},
-        "before-targets": {"batch": 4, "producer_id": 2**62 + 4, "epoch": 4},
-    }
-    content = json.dumps({"version": 1, "queries": old}, indent=1).encode() + b"\n"
-    known = {f"a@{TOPIC}": 41, "gone@gone": 2, "rows": 3, "before-targets": 4}
-    steps, died = 0, True
-    while died:
-        disk = MortalDisk(seed=steps)
-        record_on(disk)
-        disk.write_bytes(FILE, content, sync=True)
-        disk.sync_directory(DATA)
-        assert known == entries(disk)
-        assert content == disk.read_bytes(FILE)
-        died = dies(disk, lambda: note(disk, 5, "new"), steps)  # noqa: B023
-        end.of(disk)
-        taken = {**known, f"new@{TOPIC}": 5}
-        del taken["gone@gone"]
-        assert entries(disk) in ([known, taken] if died else [taken])
-        steps += 1
-    found = record_on(disk).read()
-    assert CommittedQuery(41, ProducerId(2**62 + 1), 41, None, NOW) == found[f"a@{TOPIC}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import closing, suppress
 from copy import deepcopy
@@ -356,41 +355,6 @@ def test_sets_are_not_mixed() -> None:
     write_replica_file(two.disks, B, copy)
     two.disks.write_bytes(B / "meta.properties", two.disks.read_bytes(A / "meta.properties"))
     refused(two, StorageError, match="^/b: is the same directory as /a, or a copy of it; name one of them$")
-
-
-def without_history(all_of: Replicated, root: Path) -> None:
-    """Rewrite a directory's state file in version 1."""
-    path = root / "topicfs.replicas"
-    plain = json.loads(all_of.disks.read_bytes(path))
-    del plain["set"], plain["runs"]
-    all_of.disks.write_bytes(path, json.dumps({**plain, "version": 1}).encode())
-
-
-def test_a_set_of_version_1_continues() -> None:
-    """The first change writes version 2 to both directories. A start with only one of the directories needs consent."""
-    two = two_with("a\n")
-    for root in two.roots:
-        without_history(two, root)
-    refused(two, MissingReplicasError, A)
-    two.open()
-    two.append("b\n")
-    two.engine.close()
-    assert runs(two, A) == runs(two, B) == [(1, 2)]
-    without_history(two, B)
-    two.open()
-    assert (["a", "b"], (1, 2)) == (two.lines(), two.in_sync())
-
-
-def test_directories_of_version_1_that_went_on_apart_are_a_fork() -> None:
-    """Version 1 directories that were used apart have one set id but unrelated histories, which counts as a fork."""
-    two = two_with("a\n")
-    for root in two.roots:
-        without_history(two, root)
-    for root, other in ((A, B), (B, A)):
-        two.open(root, left_out=(other,))
-        two.append("b\n")
-        two.engine.close()
-    refused(two, ForkedReplicasError)
 
 
 def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:

@@ -42,13 +42,6 @@ def test_what_is_written_is_read():
     assert content == state_file.decode_replica_file(state_file.encode_replica_file(content), file=FILE)
 
 
-def test_a_file_of_version_1_is_read():
-    """A version 1 file has no history, and its set id is the cluster id."""
-    data = b'{"version":1,"revision":7,"cluster":"c","replicas":2,"directories":{},"topics":{},"deleted":[]}'
-    content = state_file.decode_replica_file(data, file=FILE)
-    assert ("c", (), 7) == (content.set_id, content.runs, content.revision)
-
-
 DAMAGED_RUNS = (
     b'[["a", -1, [1]]]',
     b'[["a", 1, 1]]',
