@@ -24,6 +24,7 @@ from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values
 
 
@@ -140,6 +141,10 @@ class Broker:
             raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
         return found
 
+    def has(self, partition: TopicPartition) -> bool:
+        topic = self.engine.topics().get(partition.topic)
+        return topic is not None and partition.partition in topic.partitions()
+
     def topics_by_id(self) -> Mapping[UUID, Topic]:
         """Return the topics by their ids."""
         found = self._by_id
@@ -158,6 +163,11 @@ class Broker:
         with self._lock:
             self._changes += 1
             self._by_id = None
+
+
+def names_in(one: Values) -> Values:
+    """Return the name or the id that part of a request gives for a topic, for the answer."""
+    return {name: one[name] for name in ("name", "topicId") if name in one}
 
 
 def check_leader_epoch(partition: Partition, asked: int) -> None:

@@ -46,7 +46,6 @@ def metadata(broker: Broker, request: Request) -> Values:
         topics = [_asked(broker, one, request, create=create) for one in asked]
     all_operations = values.get("includeClusterAuthorizedOperations", False)
     return {
-        "throttleTimeMs": 0,
         "brokers": [_node(broker)],
         "clusterId": broker.cluster_id,
         "controllerId": broker.node_id,
@@ -146,7 +145,6 @@ def describe_cluster(broker: Broker, request: Request) -> Values:
     node = _node(broker)
     operations = values["includeClusterAuthorizedOperations"]
     return {
-        "throttleTimeMs": 0,
         "errorCode": code,
         "errorMessage": None if code is ErrorCode.NONE else "this is a broker, not a controller",
         "endpointType": BROKERS,
@@ -200,4 +198,4 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Values:
         if len(described) < len(partitions):
             following = {"topicName": name, "partitionIndex": partitions[len(described)]["partitionIndex"]}
             break
-    return {"throttleTimeMs": 0, "topics": topics, "nextCursor": following}
+    return {"topics": topics, "nextCursor": following}

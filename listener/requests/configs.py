@@ -40,7 +40,7 @@ def describe_configs(broker: Broker, request: Request) -> Values:
         answer_or_error({**_resource(one), "configs": []}, partial(_describe, broker, one, request.values))
         for one in request.values["resources"]
     ]
-    return {"throttleTimeMs": 0, "results": results}
+    return {"results": results}
 
 
 def _resource(one: Values) -> Values:
@@ -140,7 +140,7 @@ def incremental_alter_configs(broker: Broker, request: Request) -> Values:
         answer_or_error(_resource(one), partial(_alter, broker, one, named, only_check=only_check))
         for one in resources
     ]
-    return {"throttleTimeMs": 0, "responses": responses}
+    return {"responses": responses}
 
 
 def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: bool) -> None:

@@ -75,7 +75,7 @@ def _answer(
         by_topic.setdefault(topic, []).append(values)
     name = "topicId" if request.version >= 13 else "topic"
     responses = [{name: topic, "partitions": partitions} for topic, partitions in by_topic.items()]
-    return {"throttleTimeMs": 0, "errorCode": code, "sessionId": session_id, "responses": responses}
+    return {"errorCode": code, "sessionId": session_id, "responses": responses}
 
 
 def _is_news(session: Session, key: Key, one: _Found) -> bool:

@@ -22,7 +22,7 @@ from topicfs.coordination.groups.requests import (
 from topicfs.coordination.groups.runtime.client_requests import ClientRequests, Fetched
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import GroupState, Position
-from topicfs.listener.broker import Broker, Request
+from topicfs.listener.broker import Broker, Request, names_in
 from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
@@ -66,10 +66,10 @@ def find_coordinator(broker: Broker, request: Request) -> Values:
         return answer_or_error({"key": key, "nodeId": -1, "host": "", "port": -1}, find)
 
     if "coordinatorKeys" in values:
-        return {"throttleTimeMs": 0, "coordinators": [coordinator(key) for key in values["coordinatorKeys"]]}
+        return {"coordinators": [coordinator(key) for key in values["coordinatorKeys"]]}
     alone = coordinator(values["key"])
     del alone["key"]
-    return {"throttleTimeMs": 0, **alone}
+    return alone
 
 
 def _requests(broker: Broker) -> ClientRequests:
@@ -123,7 +123,6 @@ def join_group(broker: Broker, request: Request) -> Values:
     request.forget()
     answer: JoinAnswer = _answer(broker, request, partial(_requests(broker).join, asked))
     return {
-        "throttleTimeMs": 0,
         "errorCode": answer.code,
         "generationId": answer.generation,
         "protocolType": answer.protocol_type,
@@ -153,7 +152,6 @@ def sync_group(broker: Broker, request: Request) -> Values:
     request.forget()
     answer: SyncAnswer = _answer(broker, request, partial(_requests(broker).sync, asked))
     return {
-        "throttleTimeMs": 0,
         "errorCode": answer.code,
         "protocolType": answer.protocol_type,
         "protocolName": answer.protocol,
@@ -166,7 +164,7 @@ def heartbeat(broker: Broker, request: Request) -> Values:
     values = request.values
     member = (values["groupId"], values["memberId"], values["generationId"], values.get("groupInstanceId"))
     code: Code = _answer(broker, request, partial(_requests(broker).heartbeat, *member))
-    return {"throttleTimeMs": 0, "errorCode": code}
+    return {"errorCode": code}
 
 
 def leave_group(broker: Broker, request: Request) -> Values:
@@ -178,12 +176,12 @@ def leave_group(broker: Broker, request: Request) -> Values:
     ]
     codes: list[Code] = _answer(broker, request, partial(_requests(broker).leave, values["groupId"], leaving))
     if "members" not in values:
-        return {"throttleTimeMs": 0, "errorCode": codes[0]}
+        return {"errorCode": codes[0]}
     shown = [
         {"memberId": one.member_id, "groupInstanceId": one.instance_id, "errorCode": code}
         for one, code in zip(leaving, codes, strict=True)
     ]
-    return {"throttleTimeMs": 0, "errorCode": ErrorCode.NONE, "members": shown}
+    return {"errorCode": ErrorCode.NONE, "members": shown}
 
 
 # Positions.
@@ -222,10 +220,10 @@ def offset_commit(broker: Broker, request: Request) -> Values:
             return ErrorCode.UNKNOWN_TOPIC_ID
         place = TopicPartition(name, number)
         if isinstance(codes, Code):
-            return codes if _exists(broker, place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return codes if broker.has(place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return codes[place]
 
-    return {"throttleTimeMs": 0, "topics": _for_partitions(named, code_of)}
+    return {"topics": _for_partitions(named, code_of)}
 
 
 def _name_of(broker: Broker, one: Values) -> str | None:
@@ -244,7 +242,7 @@ def _for_partitions(
     """Return the topics of a request with the code from `code_of` for each partition."""
     return [
         {
-            **{key: one[key] for key in ("name", "topicId") if key in one},
+            **names_in(one),
             "partitions": [
                 {"partitionIndex": each["partitionIndex"], "errorCode": code_of(name, each["partitionIndex"])}
                 for each in one["partitions"]
@@ -263,8 +261,8 @@ def offset_fetch(broker: Broker, request: Request) -> Values:
             {"groupId": one["groupId"], **_positions(broker, request, one, require_stable=stable)}
             for one in values["groups"]
         ]
-        return {"throttleTimeMs": 0, "groups": groups}
-    return {"throttleTimeMs": 0, **_positions(broker, request, values, require_stable=stable)}
+        return {"groups": groups}
+    return _positions(broker, request, values, require_stable=stable)
 
 
 def _positions(broker: Broker, request: Request, one: Values, *, require_stable: bool) -> Values:
@@ -294,7 +292,7 @@ def _positions(broker: Broker, request: Request, one: Values, *, require_stable:
 
     topics = [
         {
-            **{key: each[key] for key in ("name", "topicId") if key in each},
+            **names_in(each),
             "partitions": [position(name, each, number) for number in each["partitionIndexes"]],
         }
         for name, each in asked
@@ -340,24 +338,19 @@ def offset_delete(broker: Broker, request: Request) -> Values:
     places = [
         TopicPartition(name, each["partitionIndex"]) for name, one in named for each in one["partitions"]
     ]
-    known = [place for place in places if _exists(broker, place)]
+    known = [place for place in places if broker.has(place)]
     codes: Code | Mapping[TopicPartition, Code] = _answer(
         broker,
         request,
         partial(_requests(broker).delete_positions, request.values["groupId"], known),
     )
     if isinstance(codes, Code):
-        return {"errorCode": codes, "throttleTimeMs": 0, "topics": []}
+        return {"errorCode": codes, "topics": []}
 
     def code_of(name: str | None, number: int) -> int:
         return codes.get(TopicPartition(name or "", number), Code.UNKNOWN_TOPIC_OR_PARTITION)
 
-    return {"errorCode": Code.NONE, "throttleTimeMs": 0, "topics": _for_partitions([*named], code_of)}
-
-
-def _exists(broker: Broker, place: TopicPartition) -> bool:
-    topic = broker.engine.topics().get(place.topic)
-    return topic is not None and place.partition in topic.partitions()
+    return {"errorCode": Code.NONE, "topics": _for_partitions([*named], code_of)}
 
 
 # Groups.
@@ -375,7 +368,7 @@ def list_groups(broker: Broker, request: Request) -> Values:
         if (not states or one["groupState"].casefold() in states)
         and (not types or CLASSIC.casefold() in types)
     ]
-    return {"throttleTimeMs": 0, "errorCode": code, "groups": shown}
+    return {"errorCode": code, "groups": shown}
 
 
 def _listed(group: Group) -> Values:
@@ -408,7 +401,7 @@ def describe_groups(broker: Broker, request: Request) -> Values:
             "authorizedOperations": operations if is_dead else NO_OPERATIONS,
         }
 
-    return {"throttleTimeMs": 0, "groups": [one(name) for name in values["groups"]]}
+    return {"groups": [one(name) for name in values["groups"]]}
 
 
 def _described(group: Group) -> Values:
@@ -446,7 +439,6 @@ def delete_groups(broker: Broker, request: Request) -> Values:
             raise RefusedError(ErrorCode.GROUP_AUTHORIZATION_FAILED, str(error)) from error
 
     return {
-        "throttleTimeMs": 0,
         "results": [
             answer_or_error({"groupId": name}, partial(delete, name))
             for name in request.values["groupsNames"]

@@ -57,7 +57,7 @@ def describe_log_dirs(broker: Broker, request: Request) -> Values:
         }
         for directory in broker.engine.directories()
     ]
-    return {"throttleTimeMs": 0, "errorCode": 0, "results": results}
+    return {"errorCode": 0, "results": results}
 
 
 def _space(directory: str) -> Values:

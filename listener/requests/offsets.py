@@ -32,7 +32,7 @@ def _for_each(request: Request, topic: str, index: str, ask: Callable[[str, Valu
         }
         for one in request.values["topics"]
     ]
-    return {"throttleTimeMs": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _partition(broker: Broker, topic: str, index: int, leader_epoch: int) -> LocalPartition:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from topicfs.coordination.groups.requests import RequestError
 from topicfs.coordination.transactions.transaction import ProducerRun
-from topicfs.listener.broker import Broker, LocalPartition, Request
+from topicfs.listener.broker import Broker, LocalPartition, Request, names_in
 from topicfs.listener.errors import REFUSALS, RefusedError, code_of, message_of
 from topicfs.listener.requests.transactions import Verified, refused_append, verified
 from topicfs.protocol.error_codes import ErrorCode
@@ -58,16 +58,12 @@ def produce(broker: Broker, request: Request) -> Values | None:
             answers.append(appended.answer)
             if appended.partition is not None:
                 unsynced.append(appended)
-        topics.append({**_names(one), "partitionResponses": answers})
+        topics.append({**names_in(one), "partitionResponses": answers})
     if acks == ALL and unsynced:
         with broker.rest():
             for appended in unsynced:
                 _sync(appended)
-    return None if acks == NONE else {"responses": topics, "throttleTimeMs": 0}
-
-
-def _names(one: Values) -> Values:
-    return {name: one[name] for name in ("name", "topicId") if name in one}
+    return None if acks == NONE else {"responses": topics}
 
 
 def _append(broker: Broker, request: Request, one: Values, data: Values, guards: Verified) -> _Appends:

@@ -31,7 +31,9 @@ read such features.
 """
 
 Handler: TypeAlias = Callable[[Broker, Request], Values | None]
-"""Answers a request; returns None if the client wants no answer."""
+"""Answers a request; returns None if the client wants no answer. Fields that are left out get their defaults: no
+request is throttled.
+"""
 
 
 class Served(NamedTuple):
@@ -47,7 +49,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
     try:
         cluster.check_software(request.values)
     except RefusedError as error:
-        return {"errorCode": error.code, "apiKeys": [], "throttleTimeMs": 0}
+        return {"errorCode": error.code, "apiKeys": []}
     features = [{"name": TRANSACTION_VERSION, "minVersion": 0, "maxVersion": NEWEST_TRANSACTIONS}]
     finalized = {
         "name": TRANSACTION_VERSION,
@@ -91,7 +93,6 @@ def _versions(code: ErrorCode) -> Values:
             }
             for key, (api, _) in sorted(REQUESTS.items())
         ],
-        "throttleTimeMs": 0,
     }
 
 

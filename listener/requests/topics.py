@@ -30,7 +30,7 @@ def create_topics(broker: Broker, request: Request) -> Values:
         )
         for one in {one["name"]: one for one in asked}.values()
     ]
-    return {"throttleTimeMs": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _create(broker: Broker, one: Values, names: Sequence[str], *, only_check: bool) -> Values:
@@ -114,7 +114,7 @@ def create_partitions(broker: Broker, request: Request) -> Values:
         answer_or_error({"name": one["name"]}, partial(_extend, broker, one, names, only_check=only_check))
         for one in asked
     ]
-    return {"throttleTimeMs": 0, "results": results}
+    return {"results": results}
 
 
 def _extend(broker: Broker, one: Values, names: Sequence[str], *, only_check: bool) -> None:
@@ -143,10 +143,7 @@ def delete_topics(broker: Broker, request: Request) -> Values:
     asked = request.values.get("topics")
     if asked is None:
         asked = [{"name": name, "topicId": UUID(int=0)} for name in request.values["topicNames"]]
-    return {
-        "throttleTimeMs": 0,
-        "responses": [answer_or_error(one, partial(_delete, broker, one)) for one in asked],
-    }
+    return {"responses": [answer_or_error(one, partial(_delete, broker, one)) for one in asked]}
 
 
 def _delete(broker: Broker, one: Values) -> Values:

@@ -58,11 +58,6 @@ def _run(values: Values) -> ProducerRun:
     return ProducerRun(ProducerId(values["producerId"]), values["producerEpoch"])
 
 
-def _exists(broker: Broker, place: TopicPartition) -> bool:
-    topic = broker.engine.topics().get(place.topic)
-    return topic is not None and place.partition in topic.partitions()
-
-
 def _groups(broker: Broker) -> EmbeddedGroups:
     return cast(EmbeddedGroups, broker.engine.groups)
 
@@ -93,7 +88,6 @@ def init_producer_id(broker: Broker, request: Request) -> Values:
 
     code = _code(init, knows_fenced=request.version >= INIT_KNOWS_FENCED)
     return {
-        "throttleTimeMs": 0,
         "errorCode": code,
         "producerId": found.producer_id,
         "producerEpoch": found.epoch,
@@ -111,14 +105,14 @@ def add_partitions_to_txn(broker: Broker, request: Request) -> Values:
             {"transactionalId": one["transactionalId"], "topicResults": _added(broker, one, version)}
             for one in values["transactions"]
         ]
-        return {"throttleTimeMs": 0, "errorCode": ErrorCode.NONE, "resultsByTransaction": results}
+        return {"errorCode": ErrorCode.NONE, "resultsByTransaction": results}
     one = {
         "transactionalId": values["v3AndBelowTransactionalId"],
         "producerId": values["v3AndBelowProducerId"],
         "producerEpoch": values["v3AndBelowProducerEpoch"],
         "topics": values["v3AndBelowTopics"],
     }
-    return {"throttleTimeMs": 0, "resultsByTopicV3AndBelow": _added(broker, one, version)}
+    return {"resultsByTopicV3AndBelow": _added(broker, one, version)}
 
 
 def _added(broker: Broker, one: Values, version: int) -> list[Values]:
@@ -131,7 +125,7 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
             return (
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )  # AddOffsetsToTxn adds partitions of Kafka's own topics.
-        return ErrorCode.NONE if _exists(broker, place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if broker.has(place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     codes: dict[TopicPartition, int] = {place: refusal(place) for place in places}
     if any(codes.values()):
@@ -166,7 +160,7 @@ def add_offsets_to_txn(broker: Broker, request: Request) -> Values:
 
     with broker.rest():
         code = _code(add, knows_fenced=request.version >= KNOWS_FENCED)
-    return {"throttleTimeMs": 0, "errorCode": code}
+    return {"errorCode": code}
 
 
 Verified: TypeAlias = Mapping[TopicPartition, VerificationGuard | Exception]
@@ -216,7 +210,7 @@ def txn_offset_commit(broker: Broker, request: Request) -> Values:
         for topic in values["topics"]
         for one in topic["partitions"]
     }
-    known = {place: one for place, one in asked.items() if _exists(broker, place)}
+    known = {place: one for place, one in asked.items() if broker.has(place)}
     codes: Code | Mapping[TopicPartition, Code] = {}
 
     def commit() -> None:
@@ -256,7 +250,7 @@ def txn_offset_commit(broker: Broker, request: Request) -> Values:
         }
         for topic in values["topics"]
     ]
-    return {"throttleTimeMs": 0, "topics": topics}
+    return {"topics": topics}
 
 
 def _committed(
@@ -310,7 +304,6 @@ def end_txn(broker: Broker, request: Request) -> Values:
     with broker.rest():
         code = _code(end, knows_fenced=version >= KNOWS_FENCED)
     return {
-        "throttleTimeMs": 0,
         "errorCode": code,
         "producerId": after.producer_id,
         "producerEpoch": after.epoch,
@@ -321,7 +314,7 @@ def write_txn_markers(broker: Broker, request: Request) -> Values:
     """Answer WriteTxnMarkers, with which an administrator ends a hanging transaction in a partition."""
 
     def written(one: Values, place: TopicPartition) -> int:
-        if not _exists(broker, place):
+        if not broker.has(place):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         kind = ControlType.COMMIT if one["transactionResult"] else ControlType.ABORT
         marker = EndTransactionMarker(kind, one["coordinatorEpoch"])
@@ -363,7 +356,6 @@ def list_transactions(broker: Broker, request: Request) -> Values:
         listed = broker.transactions.listed()
     except RequestError as error:
         return {
-            "throttleTimeMs": 0,
             "errorCode": error.code,
             "unknownStateFilters": [],
             "transactionStates": [],
@@ -380,7 +372,6 @@ def list_transactions(broker: Broker, request: Request) -> Values:
         and (duration < 0 or now - one.started > duration)
     ]
     return {
-        "throttleTimeMs": 0,
         "errorCode": ErrorCode.NONE,
         "unknownStateFilters": unknown,
         "transactionStates": found,
@@ -389,10 +380,7 @@ def list_transactions(broker: Broker, request: Request) -> Values:
 
 def describe_transactions(broker: Broker, request: Request) -> Values:
     """Answer DescribeTransactions."""
-    return {
-        "throttleTimeMs": 0,
-        "transactionStates": [_described(broker, name) for name in request.values["transactionalIds"]],
-    }
+    return {"transactionStates": [_described(broker, name) for name in request.values["transactionalIds"]]}
 
 
 def _described(broker: Broker, name: str) -> Values:
@@ -422,7 +410,7 @@ def describe_producers(broker: Broker, request: Request) -> Values:
     def partition_answer(name: str, number: int) -> Values:
         answer: Values = {"partitionIndex": number, "errorCode": ErrorCode.NONE, "errorMessage": None}
         try:
-            if not _exists(broker, TopicPartition(name, number)):
+            if not broker.has(TopicPartition(name, number)):
                 raise UnknownTopicError(f"{name}-{number}: no such partition")
             entries = own(broker.engine.partition(name, number)).producers()
         except REFUSALS as error:
@@ -430,7 +418,6 @@ def describe_producers(broker: Broker, request: Request) -> Values:
         return {**answer, "activeProducers": list(map(_producer, entries))}
 
     return {
-        "throttleTimeMs": 0,
         "topics": [
             {
                 "name": one["name"],
