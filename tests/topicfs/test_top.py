@@ -69,7 +69,7 @@ def test_an_interval_that_is_too_short_is_a_usage_error(orders):
 
 
 def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
-    """While an engine owns the directory, `top` shows appends, lags and newest records of the engine's topics."""
+    """While an engine owns the directory, `top` shows appends and lags of the engine's topics."""
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:
         partitions = engine.create_topic("orders", partitions=2).partitions()
@@ -82,11 +82,6 @@ def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
         assert (2, 3) == (first.appended_records, second.appended_records)
         assert second.log_bytes > first.log_bytes
         assert {"billing": 2} == second.lags
-        assert ["orders/1/0", "timestamp 3000", "key -", "value c"] == source.newest_record("orders").split(
-            "\n"
-        )
-        engine.create_topic("empty")
-        assert "" == source.newest_record("empty")
 
 
 def test_metrics_are_read_as_they_were_written():
@@ -145,7 +140,7 @@ class Terminal:
 
 @pytest.mark.slow
 def test_the_screen_at_a_terminal(orders, directory):
-    """On a terminal, keys sort and filter the rows and open a record; at the end the terminal is restored."""
+    """On a terminal, keys sort and filter the rows and open a topic; at the end the terminal is restored."""
     orders("topics", "create", "clicks")
     with terminal("top", "--interval", "0.1", str(directory)) as screen:
         before = termios.tcgetattr(screen.theirs)
@@ -157,10 +152,6 @@ def test_the_screen_at_a_terminal(orders, directory):
         assert "clicks" not in screen.until(r"esc: all topics.*/ord").rpartition("topic")[2]
         screen.press("\r")
         screen.until(r"partition.*end.*records/s.*online.*writers.*readers")
-        screen.press("\r")
-        screen.until(r"orders/0/2.*value three.*any key")
-        screen.press("x")
-        screen.until(r"writers.*readers")
         screen.press("\x1b")
         screen.until(r"orders.*esc: all topics")
         screen.press("\x1b")
@@ -243,7 +234,6 @@ def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
             == source.partitions("orders")
             == EngineSource(Place((directory,)), "").partitions("orders")
         )
-        assert "payload four" in source.newest_record("orders").split("\n")
         ran = orders("top", "--once", "--interval", "0.1", str(mountpoint))
         assert (0, b"") == (ran.status, ran.errors)
         assert "orders" in ran.text

@@ -61,9 +61,8 @@ def top(place: Place, *, client_config: Path | None, once: bool, as_program: boo
     """Show topics with records and bytes per second, ends, sizes and lag, the busiest first.
 
     The groups with the largest lag and the busiest Kafka clients (of a mount with --listen) are shown below the
-    topics. Enter opens a topic: its partitions, groups, writers and readers. Enter again shows the topic's newest
-    record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by a part of the name, ?
-    shows all keys, q quits.
+    topics. Enter opens a topic: its partitions, groups, writers and readers. Keys sort (n by name, r records/s, b
+    bytes/s, e ends, s sizes, l lag), / filters by a part of the name, ? shows all keys, q quits.
     """
     checked_security(client_config)
     source = source_of(Place(place.directories, place.cluster, client_config))
@@ -161,24 +160,21 @@ def _watch(source: TopSource, interval: float) -> None:
                         before, loaded = found, None
                 if screen.opened != loaded:
                     loaded = screen.opened
-                    _load(source, screen, record=False)
+                    _load(source, screen)
                 live.update(screen.render(terminal.width, terminal.height), refresh=True)
                 key = keys.next(0.2)
-                if key is not None and screen.press(key):
-                    _load(source, screen, record=True)
+                if key is not None:
+                    screen.press(key)
         except (EOFError, KeyboardInterrupt):
             pass
         finally:
             ended.set()
 
 
-def _load(source: TopSource, screen: TopScreen, *, record: bool) -> None:
-    """Load the partitions or the newest record of the opened topic. The screen shows an error in one line."""
-    topic = screen.opened
+def _load(source: TopSource, screen: TopScreen) -> None:
+    """Load the partitions of the opened topic. The screen shows an error in one line."""
     try:
-        if record and topic is not None:
-            screen.record = source.newest_record(topic) or "no record"
-        elif topic is not None:
-            screen.show_partitions(source.partitions(topic), time.monotonic())
+        if screen.opened is not None:
+            screen.show_partitions(source.partitions(screen.opened), time.monotonic())
     except (StorageError, OSError) as error:
         screen.problem = reason_of(error)

@@ -9,19 +9,14 @@ from contextlib import suppress
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.groups.positions import lags
-from topicfs.fusefs.views.records import latest_offset
-from topicfs.inspection.explain import record_at
 from topicfs.places import Place
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
-from topicfs.storage.messages import printable, reason_of
-from topicfs.storage.model import Record
+from topicfs.storage.messages import reason_of
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MAX_CLUSTER_SIZES = 200
 """Maximum number of a cluster's partitions whose sizes are queried, because each size takes a request to a broker."""
-TOP_SHOWN_BYTES = 4096
-"""How many bytes of a key or a value are shown."""
 
 
 class EngineSource:
@@ -68,18 +63,6 @@ class EngineSource:
                 for number, one in sorted(found.items())
             ]
 
-    def newest_record(self, topic: str) -> str:
-        with self._place.opened() as engine:
-            found = [
-                (one.record.timestamp, number, one.record)
-                for number, partition in engine.topic(topic).partitions().items()
-                if (offset := latest_offset(partition)) is not None and (one := record_at(partition, offset))
-            ]
-        if not found:
-            return ""
-        _, number, record = max(found, key=lambda one: one[:2])
-        return described(topic, number, record)
-
 
 def _topic(topic: Topic, lags: Mapping[str, int], *, with_sizes: bool) -> TopicSample:
     summaries = [partition.summary() for partition in topic.partitions().values()]
@@ -124,17 +107,3 @@ def _disks(engine: Engine) -> list[DiskSample]:
                 )
             )
     return found
-
-
-def described(topic: str, number: int, record: Record) -> str:
-    """Return a record as text for people."""
-    lines = [f"{topic}/{number}/{record.offset}", f"timestamp {record.timestamp}"]
-    lines += [f"header {_text(one.key)} {_text(one.value)}" for one in record.headers]
-    return "\n".join(map(printable, [*lines, f"key {_text(record.key)}", f"value {_text(record.value)}"]))
-
-
-def _text(content: bytes | None) -> str:
-    if content is None:
-        return "-"
-    shown = content[:TOP_SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    return shown if len(content) <= TOP_SHOWN_BYTES else f"{shown}… ({len(content):,} bytes)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import defaultdict
@@ -12,10 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess, processes
-from topicfs.storage.messages import printable
 from topicfs.top.samples import ClientSample, DiskSample, PartitionSample, TopicSample, TopSample
 
-SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
 
 Series = dict[str, dict[tuple[str, ...], float]]
@@ -106,30 +103,6 @@ class MountSource:
             for words in lines
             if words[0] == "partition"
         ]
-
-    def newest_record(self, topic: str) -> str:
-        found = []
-        for name in os.listdir(self._mountpoint / topic):  # noqa: PTH208 - names alone
-            if name.isdecimal():
-                with suppress(OSError):  # The partition has no record, or is offline.
-                    line = (self._mountpoint / topic / name / "-1.json").read_text()
-                    if line:
-                        found.append(json.loads(line))
-        if not found:
-            return ""
-        newest = max(found, key=lambda one: (one["ts"], one["partition"]))
-        lines = [f"{topic}/{newest['partition']}/{newest['offset']}"]
-        lines += [
-            f"{name} {_text(value)}"
-            for name, value in newest.items()
-            if name not in ("topic", "partition", "offset")
-        ]
-        return "\n".join(map(printable, lines))
-
-
-def _text(value: object) -> str:
-    text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def _topic(

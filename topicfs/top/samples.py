@@ -85,9 +85,6 @@ class TopSource(Protocol):
     def partitions(self, topic: str) -> list[PartitionSample]:
         """Return the partitions of a topic, by number."""
 
-    def newest_record(self, topic: str) -> str:
-        """Return the newest record of a topic as text for people; empty if the topic has no record."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRow:

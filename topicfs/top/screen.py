@@ -71,10 +71,10 @@ COLUMNS = (
 )
 BY_NAME = "n"
 FOOT = "↵ open  / filter  n r b e s l sort  ? help  q quit"
-TOPIC_FOOT = "↵ newest record  esc back  ? help  q quit"
+TOPIC_FOOT = "esc back  ? help  q quit"
 HELP = """\
 ↑ ↓ PgUp PgDn Home End    move
-enter                     open a topic; there: its newest record
+enter                     open a topic
 esc                       back; in the list: all topics again
 /                         show topics with a part of their name
 n                         sort by name
@@ -102,8 +102,8 @@ class TopScreen:
     """Records per second by partition, since the last load."""
     first: int = 0
     """Number of partitions scrolled off the top."""
-    record: str | None = None
-    """The record or the help that covers the screen."""
+    helps: bool = False
+    """True while the help covers the screen."""
     ended: bool = False
     rows: list[TopRow] = field(default_factory=list)
     clients: list[ClientRow] = field(default_factory=list)
@@ -134,22 +134,21 @@ class TopScreen:
             found.sort(key=column.value, reverse=True)
         return found
 
-    def press(self, key: str) -> str | None:
-        """Handle a key; return the topic whose newest record should be loaded."""
-        if self.record is not None:
-            self.record = None
+    def press(self, key: str) -> None:
+        """Handle a key."""
+        if self.helps:
+            self.helps = False
             self.ended = key == "q"
         elif self.typing:
             self._type(key)
         elif key == "q":
             self.ended = True
         elif key == "?":
-            self.record = HELP
+            self.helps = True
         elif self.opened is not None:
-            return self._press_in_topic(key)
+            self._press_in_topic(key)
         else:
             self._press_in_list(key)
-        return None
 
     def _press_in_list(self, key: str) -> None:
         if key == "/":
@@ -163,15 +162,12 @@ class TopScreen:
         elif key == BY_NAME or any(key == column.key for column in COLUMNS):
             self.sorted_by = key
 
-    def _press_in_topic(self, key: str) -> str | None:
-        if key == ENTER:
-            return self.opened
+    def _press_in_topic(self, key: str) -> None:
         if key in (ESCAPE, BACKSPACE):
             self.opened = None
         elif key in MOVES:
             last = len(self.partitions) - self.page
             self.first = max(min(_moved(self.first, key, self.page, len(self.partitions)), last), 0)
-        return None
 
     def _type(self, key: str) -> None:
         if key in (ENTER, ESCAPE):
@@ -198,9 +194,8 @@ class TopScreen:
         """Return the whole screen, with as many lines as the terminal."""
         inside = max(height - LINES_AROUND - bool(self.problem), 1)
         foot = "any key: back"
-        if self.record is not None:
-            lines = self.record.splitlines() or ["no record"]
-            parts: list[RenderableType] = [Text(printable(line), no_wrap=True) for line in lines[:inside]]
+        if self.helps:
+            parts: list[RenderableType] = [Text(line, no_wrap=True) for line in HELP.splitlines()[:inside]]
         elif self.opened is not None:
             foot, parts = TOPIC_FOOT, self._topic(self.opened, width, inside)
         else:

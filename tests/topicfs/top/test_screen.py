@@ -114,7 +114,7 @@ def test_the_filter_is_part_of_a_name():
     """The filter matches a part of a name. While it is typed, letters are not commands. Escape removes it."""
     found = screen(*(row(name) for name in ("Orders", "clicks", "reorders")))
     for key in ("/", "q", BACKSPACE, "o", "r", "d"):
-        assert found.press(key) is None
+        found.press(key)
     assert ["Orders", "reorders"] == names(found)
     found.press(ENTER)
     found.press(ESCAPE)
@@ -220,7 +220,7 @@ def looked_at(partitions: int, more: int = 0) -> list[PartitionSample]:
 
 
 def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
-    """An open topic shows partitions, groups, writers and readers. Enter shows its newest record, escape goes back."""
+    """An open topic shows partitions, groups, writers and readers. Escape goes back."""
     found = opened(lags={"billing": 7}, writers=("nginx (99)",), readers=("tail (12)", "cat (13)"))
     text = "\n".join(printed(found))
     for words in (
@@ -231,8 +231,7 @@ def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
         "cat [(]13[)]",
     ):
         assert re.search(words, text), words
-    assert "orders" == found.press(ENTER)
-    assert found.press(ESCAPE) is None
+    found.press(ESCAPE)
     assert (None, False) == (found.opened, found.ended)
 
 
@@ -289,19 +288,6 @@ def test_the_help_names_every_key_that_sorts():
     assert {"n", *(column.key for column in COLUMNS if column.key)} == keys
     found.press("x")
     assert any(line.startswith("a ") for line in printed(found))
-
-
-def test_a_record_is_shown_until_any_key():
-    """A record is shown instead of the table, until any key is pressed."""
-    found = screen(row("a"))
-    found.record = "a/0/42\nvalue [bold]x"
-    assert "value [bold]x" in printed(found)
-    found.press("x")
-    assert (None, False) == (found.record, found.ended)
-    found.record = ""
-    assert any("no record" in line for line in printed(found))
-    found.press("q")
-    assert found.ended
 
 
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 10), (80, 24), (120, 30), (200, 50)])
