@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import RLock
 from typing import Protocol
 
@@ -12,14 +12,14 @@ from topicfs.coordination.records.share_group_records import GroupTopics
 from topicfs.coordination.records.share_state_records import SharePartitionKey, ShareState
 from topicfs.coordination.shares.coordinator_topic import CoordinatorTopic
 from topicfs.coordination.shares.group import GroupServices, QueueGroup
-from topicfs.coordination.shares.journal import JournalPlaces, QueueJournal
+from topicfs.coordination.shares.journal import QueueJournal
 from topicfs.coordination.shares.memberships import TOPIC as MEMBERSHIPS_TOPIC
 from topicfs.coordination.shares.memberships import Memberships
 from topicfs.coordination.shares.state.shard import StateWrite
 from topicfs.coordination.shares.state.store import TOPIC as STATE_TOPIC
 from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id
-from topicfs.storage.disk.filesystem import Clock, FileSystem
+from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Cancel, LogEngine
 from topicfs.storage.errors import GroupExistsError, GroupsUnsupportedError, ReadOnlyError, UnknownGroupError
 from topicfs.storage.model import Timestamp
@@ -78,11 +78,9 @@ class QueueGroups:
 
     unavailable: str | None = None
 
-    def __init__(self, engine: LogEngine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
-        """Make the share groups; `places` are the directories that hold the journal."""
+    def __init__(self, engine: LogEngine, read_journal: Callable[[], QueueJournal], clock: Clock) -> None:
         self._engine = engine
-        self._files = files
-        self._places = places
+        self._read_journal = read_journal
         self._clock = clock
         self._lock = RLock()
         self._groups: dict[str, QueueGroup] = {}
@@ -148,7 +146,7 @@ class QueueGroups:
         return self._services
 
     def _journal(self) -> QueueJournal:
-        journal = QueueJournal(self._files, self._places)
+        journal = self._read_journal()
         if not self._engine.read_only:
             journal.update_copies()
         return journal

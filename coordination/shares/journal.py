@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from topicfs.coordination.share_groups import RejectedBy
 from topicfs.storage.checkpoints.atomic import write_atomically
@@ -52,26 +52,6 @@ class RejectedRecord(NamedTuple):
     holder: str
 
 
-class JournalPlaces(Protocol):
-    """The directories that hold the file."""
-
-    def directories(self) -> Sequence[Path]:
-        """Return the directories that are online now."""
-
-    def failed(self, directory: Path, error: OSError) -> None:
-        """Handle an error in one directory, after the change was written to at least one other directory."""
-
-
-class EachDirectory:
-    """All directories of an engine that are online. An outdated copy is replaced at the next change."""
-
-    def __init__(self, directories: Callable[[], Sequence[Path]]) -> None:
-        self.directories = directories
-
-    def failed(self, directory: Path, error: OSError) -> None:
-        """Do nothing: the old revision marks the copy as outdated."""
-
-
 class _Copy(NamedTuple):
     revision: int
     line_count: int
@@ -83,13 +63,22 @@ class _Copy(NamedTuple):
 class QueueJournal:
     """The journal in memory and its copies. Callers must serialize their calls."""
 
-    def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
-        """Read the newest copy (blocking), skipping invalid lines. Raises OSError."""
+    def __init__(
+        self,
+        files: FileSystem,
+        directories: Callable[[], Sequence[Path]],
+        failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
+    ) -> None:
+        """Read the newest copy (blocking), skipping invalid lines. Raises OSError.
+
+        `directories` returns the directories that are online now. If one of them cannot be written, but another one
+        can, `failed` is called for it; its copy is outdated and is replaced at the next change.
+        """
         self._files = files
-        self._places = places
+        self._directories, self._failed = directories, failed
         self.settings: dict[str, dict[str, str]] = {}
         self.rejected: dict[RejectedKey, RejectedRecord] = {}
-        copies = {directory: self._read(directory) for directory in places.directories()}
+        copies = {directory: self._read(directory) for directory in directories()}
         newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
         self._lines, self._revision = newest.line_count, newest.revision
         self._current = {one for one, copy in copies.items() if copy == newest}
@@ -157,7 +146,7 @@ class QueueJournal:
 
     def update_copies(self) -> None:
         """Write a complete copy to each online directory that lacks the newest one (blocking). Raises OSError."""
-        if set(self._places.directories()) - self._current:
+        if set(self._directories()) - self._current:
             self._write_each(b"")
 
     def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -167,15 +156,15 @@ class QueueJournal:
         if self._lines > _LINES_BEFORE_REWRITE and self._lines > 2 * live:
             self._current.clear()
             self._lines = live
-        if self._revision or len(self._places.directories()) > 1:
+        if self._revision or len(self._directories()) > 1:
             lines = [*lines, {"revision": self._revision + 1}]
         self._write_each(b"".join(map(_printed, lines)))
         self._revision = lines[-1].get("revision", 0)
         self._lines += len(lines)
 
     def _write_each(self, added: bytes) -> None:
-        """Append lines to complete copies, and rewrite the other copies. Raises OSError if all directories fail."""
-        places = self._places.directories()
+        """Append lines to complete copies, and rewrite the other copies. Raises OSError if no directory was written."""
+        places = self._directories()
         self._current &= set(places)
         written = set()
         failed: dict[Path, OSError] = {}
@@ -189,7 +178,7 @@ class QueueJournal:
             raise next(iter(failed.values()))
         self._current = written
         for directory, problem in failed.items():
-            self._places.failed(directory, problem)
+            self._failed(directory, problem)
 
     def _write(self, path: Path, added: bytes, *, whole: bool) -> None:
         if whole:

@@ -13,6 +13,7 @@ from threading import RLock
 
 from topicfs.coordination.embedded_groups import make_groups
 from topicfs.coordination.shares.groups import QueueGroups
+from topicfs.coordination.shares.journal import QueueJournal
 from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.directories.agreement import Agreement
 from topicfs.replication.replicas.directories.histories import check_returned
@@ -111,7 +112,8 @@ class ReplicatedEngine:
         self.controller.future_log = self._moves.future_log
         self.groups = make_groups(self, settings.config, clock)
         copies = DirectoriesWithCopies(replica_dirs, self.controller.directory_failed)
-        self.share_groups = QueueGroups(self, replica_dirs.files, copies, clock)
+        journal = partial(QueueJournal, replica_dirs.files, copies.directories, copies.failed)
+        self.share_groups = QueueGroups(self, journal, clock)
         self._commits = CommitRecord(replica_dirs.files, copies.directories, copies.failed)
         self.producers = ProducerRegistry(replica_dirs.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms

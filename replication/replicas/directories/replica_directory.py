@@ -285,7 +285,7 @@ def restore_topic_ids(
 
 
 class DirectoriesWithCopies:
-    """Implements `coordination.shares.journal.JournalPlaces`, and serves `storage.checkpoints.copies.RecordCopies`."""
+    """The directories that have a copy of each `storage.checkpoints.copies.RecordCopies` and of the `QueueJournal`."""
 
     def __init__(
         self, replica_dirs: ReplicaDirectories, directory_failed: Callable[[ReplicaDirectory], None]

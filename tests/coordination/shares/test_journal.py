@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.share_groups import RejectedBy
 from topicfs.coordination.shares import journal as journal_module
-from topicfs.coordination.shares.journal import EachDirectory, QueueJournal, RejectedKey, RejectedRecord
+from topicfs.coordination.shares.journal import QueueJournal, RejectedKey, RejectedRecord
 from topicfs.storage.model import Offset, Timestamp
 
 DATA = Path("/data")
@@ -40,7 +40,7 @@ def test_what_was_written_is_read_back(disk: SimulatedDisk):
 
     If the journal has several lines about a group's settings or about a record, the last line counts.
     """
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     assert not disk.exists(FILE)
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.set("h", {"share.delivery.count.limit": "4"})
@@ -49,14 +49,14 @@ def test_what_was_written_is_read_back(disk: SimulatedDisk):
     journal.reject({key(1): record(4)})
     journal.forget([key(2), key(9)])
 
-    for found in (journal, QueueJournal(disk, EachDirectory(lambda: [DATA]))):
+    for found in (journal, QueueJournal(disk, lambda: [DATA])):
         assert {"g": {"share.delivery.count.limit": "3"}} == found.settings
         assert {key(1): record(4)} == found.rejected
 
 
 def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
     """The lines are JSON that names the record, for people who read the file."""
-    QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(42): record()})
+    QueueJournal(disk, lambda: [DATA]).reject({key(42): record()})
 
     assert (
         b'{"group":"g","id":"AAAAAAAAAAAAAAAAAAAABw","partition":0,"offset":42,"topic":"orders","time":1700000000000,'
@@ -67,14 +67,14 @@ def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: SimulatedDisk, cut: int):
     """After a truncated line, which does not count, the next line begins on a line of its own."""
-    QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(1): record(), key(2): record()})
+    QueueJournal(disk, lambda: [DATA]).reject({key(1): record(), key(2): record()})
     content = disk.read_bytes(FILE)
     disk.write_bytes(FILE, content[:-cut])
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     assert ({key(1), key(2)} if cut == 1 else {key(1)}) == set(journal.rejected)
     journal.reject({key(3): record()})
 
-    assert {key(1), key(3)} <= set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
+    assert {key(1), key(3)} <= set(QueueJournal(disk, lambda: [DATA]).rejected)
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: Simulat
 def test_other_lines_are_skipped(disk: SimulatedDisk, line: bytes):
     """Lines that are not journal lines are skipped."""
     disk.write_bytes(FILE, line + b"\n")
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     journal.reject({key(1): record()})
 
-    assert {key(1)} == set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
+    assert {key(1)} == set(QueueJournal(disk, lambda: [DATA]).rejected)
 
 
 def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch):
     """The oldest records are removed, and the file is rewritten when most of its lines no longer count."""
     monkeypatch.setattr(journal_module, "MAX_REJECTED", 10)
     monkeypatch.setattr(journal_module, "_LINES_BEFORE_REWRITE", 50)
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     journal.set("g", {"share.delivery.count.limit": "3"})
     for offset in range(500):
         journal.reject({key(offset): record()})
 
     assert [key(offset) for offset in range(490, 500)] == list(journal.rejected)
-    again = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    again = QueueJournal(disk, lambda: [DATA])
     assert journal.settings == again.settings
     assert set(journal.rejected) <= set(again.rejected)
     assert 100 > disk.read_bytes(FILE).count(b"\n")
@@ -107,25 +107,23 @@ def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch
 
 def test_a_write_that_fails_changes_nothing(disk: SimulatedDisk):
     """On a full disk the write fails, and the state stays as it was."""
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     journal.reject({key(1): record()})
     disk.fail("pwrite", number=errno.ENOSPC, suffix="topicfs.queues")
     with pytest.raises(OSError, match="No space"):
         journal.reject({key(2): record()})
 
-    assert (
-        {key(1)} == set(journal.rejected) == set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
-    )
+    assert {key(1)} == set(journal.rejected) == set(QueueJournal(disk, lambda: [DATA]).rejected)
 
 
 def test_a_group_is_forgotten_whole(disk: SimulatedDisk):
     """Forgetting a group removes its settings and records, but no other group's."""
-    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    journal = QueueJournal(disk, lambda: [DATA])
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.reject({key(1): record(), key(1, "other"): record()})
     journal.forget_group("g")
 
-    again = QueueJournal(disk, EachDirectory(lambda: [DATA]))
+    again = QueueJournal(disk, lambda: [DATA])
     assert ({}, {key(1, "other")}) == (again.settings, set(again.rejected))
 
 
@@ -153,12 +151,12 @@ def two(disk: SimulatedDisk) -> Two:
 
 def kept(disk: SimulatedDisk, directory: str) -> QueueJournal:
     """Return the journal of one directory."""
-    return QueueJournal(disk, EachDirectory(lambda: [Path(directory)]))
+    return QueueJournal(disk, lambda: [Path(directory)])
 
 
 def test_every_directory_has_a_copy(disk: SimulatedDisk, two: Two):
     """The journal of each directory alone has all settings and records."""
-    journal = QueueJournal(disk, two)
+    journal = QueueJournal(disk, two.directories, two.failed)
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.reject({key(1): record()})
 
@@ -176,14 +174,14 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
     disk: SimulatedDisk, two: Two, away: str, comes_back: str
 ):
     """A returning directory's copy gets the lines that it missed, and loses records that were forgotten meanwhile."""
-    journal = QueueJournal(disk, two)
+    journal = QueueJournal(disk, two.directories, two.failed)
     journal.reject({key(1): record(), key(2): record()})
     two.serving.remove(Path(away))
     journal.reject({key(3): record()})
     journal.forget([key(2)])
     two.serving = [Path("/a"), Path("/b")]
     if comes_back == "with the next start":
-        journal = QueueJournal(disk, two)
+        journal = QueueJournal(disk, two.directories, two.failed)
     if comes_back == "with the next change":
         journal.reject({key(4): record()})
         journal.forget([key(4)])
@@ -197,7 +195,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
 
 def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
     """If one directory fails, the other has the record. If all fail, an error is raised and nothing changes."""
-    journal = QueueJournal(disk, two)
+    journal = QueueJournal(disk, two.directories, two.failed)
     journal.reject({key(1): record()})
     disk.fail("pwrite", suffix="/a/topicfs.queues")
     journal.reject({key(2): record()})
@@ -212,6 +210,6 @@ def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
 def test_a_journal_is_copied_to_an_added_directory(disk: SimulatedDisk, two: Two):
     """A journal of an older version, without revisions, is copied to an added directory."""
     kept(disk, "/b").reject({key(1): record()})
-    QueueJournal(disk, two).update_copies()
+    QueueJournal(disk, two.directories, two.failed).update_copies()
 
     assert {key(1): record()} == kept(disk, "/a").rejected
