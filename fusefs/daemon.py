@@ -21,7 +21,6 @@ from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
-from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.metrics.table import MountGauges
 from topicfs.fusefs.mounting.background import Readiness, run_in_background
 from topicfs.fusefs.mounting.daemon_log import begin_log
@@ -45,6 +44,7 @@ from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
 from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.listener.address import Endpoint
 from topicfs.replication import open_directories
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
@@ -151,7 +151,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     return 1 if lost else status
 
 
-def listen(address: MetricsAddress) -> MetricsServer:
+def listen(address: Endpoint) -> MetricsServer:
     """Listen for Prometheus; only mounts that call this function import Prometheus' library. Raises StorageError."""
     from topicfs.fusefs.metrics.server import MetricsServer
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topicfs.listener.errors import ListenerError
 
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/,]*):(?P<port>[0-9]{1,5})")
-_MAX_PORT = 65535
+MAX_PORT = 65535
 
 
 class Endpoint(NamedTuple):
@@ -26,7 +26,7 @@ class Endpoint(NamedTuple):
 def parse_endpoint(text: str) -> Endpoint:
     """Parse `HOST:PORT` or `PLAINTEXT://HOST:PORT`, the form that brokers use. Raises ListenerError."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or not found["host"] or int(found["port"]) > _MAX_PORT:
+    if found is None or not found["host"] or int(found["port"]) > MAX_PORT:
         raise ListenerError(f"{text}: not an address; name HOST:PORT, as in 127.0.0.1:9092")
     return Endpoint(found["host"].removeprefix("[").removesuffix("]"), int(found["port"]))
 

@@ -18,7 +18,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from prometheus_client.exposition import make_wsgi_app
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from topicfs.fusefs.metrics.address import MetricsAddress
+from topicfs.listener.address import Endpoint
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 
@@ -113,7 +113,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 class MetricsServer:
     """An HTTP server for metrics. It listens as soon as it is constructed; `serve` starts answering."""
 
-    def __init__(self, asked: MetricsAddress) -> None:
+    def __init__(self, asked: Endpoint) -> None:
         """Listen on `asked`. Raises StorageError with the remedy if that fails."""
         try:
             found = socket.getaddrinfo(
@@ -125,7 +125,7 @@ class MetricsServer:
             cause = error.strerror or reason_of(error)
             remedy = _REMEDIES.get(error.errno or 0, "")
             raise StorageError(f"--metrics {asked}: {cause}{remedy}") from None
-        self.address = MetricsAddress(str(self._server.server_address[0]), int(self._server.server_port))
+        self.address = Endpoint(str(self._server.server_address[0]), int(self._server.server_port))
         """The address; if port 0 was requested, with the port that the system chose."""
         self._thread: threading.Thread | None = None
         self._closed = False

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.following.waiting_reads import MAX_WAITING
-from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.mounting.daemon_log import LogFormat
 from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.listener.address import Endpoint
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
@@ -65,7 +65,7 @@ class MountOptions:
     """Format of the log. None: text, or the journal's format if the log goes to the journal."""
     debug: bool = False
     """Log every notable decision, not only failures."""
-    metrics: MetricsAddress | None = None
+    metrics: Endpoint | None = None
     """Address for serving Prometheus; None: only the file `@metrics`."""
     listener: ListenerOptions | None = None
     """Where Kafka clients are served; None: nowhere."""

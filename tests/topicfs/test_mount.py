@@ -9,9 +9,9 @@ import pytest
 from topicfs.fusefs import daemon
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions
-from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.mounting.daemon_log import LogFormat
 from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.listener.address import Endpoint
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
 
@@ -72,7 +72,7 @@ def test_every_option_is_passed_to_the_daemon(topicfs, asked, tmp_path):
         partitioner="roundrobin",
         isolation=Isolation.READ_UNCOMMITTED,
         max_waiting=8,
-        metrics=MetricsAddress("127.0.0.1", 9464),
+        metrics=Endpoint("127.0.0.1", 9464),
         log_file=Path("log"),
         log_format=LogFormat.JSON,
         debug=True,

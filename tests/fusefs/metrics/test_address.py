@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_metrics_address
+from topicfs.fusefs.metrics.address import LOOPBACK, parse_metrics_address
+from topicfs.storage.errors import InvalidConfigError
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_an_address_is_a_port_with_an_optional_host(text: str, host: str, port: 
 )
 def test_an_invalid_address_is_refused_with_the_remedy(text: str):
     """An invalid address is refused with a one-line error that names the address and the remedy."""
-    with pytest.raises(MetricsAddressError) as raised:
+    with pytest.raises(InvalidConfigError) as raised:
         parse_metrics_address(text)
     assert str(raised.value).startswith(f"{text}: not an address to listen at; name HOST:PORT")
 

@@ -16,12 +16,12 @@ from testing.ports import reserve_ports
 from tests.doubles.memory_engine import MemoryEngine
 from tests.doubles.waiting import wait_until
 from topicfs.fusefs.metrics import server as server_module
-from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.metrics.collector import MetricsCollector
 from topicfs.fusefs.metrics.server import MAX_CONCURRENT_SCRAPES, MetricsServer
+from topicfs.listener.address import Endpoint
 from topicfs.storage.errors import StorageError
 
-ANY = MetricsAddress("127.0.0.1", 0)
+ANY = Endpoint("127.0.0.1", 0)
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
     """For a port in use, an address of another machine or an unknown name, the error is one line with the reason."""
     cases = {
         server.address: "in use; another program uses this port: choose another one",
-        MetricsAddress("192.0.2.1", 9464): "this machine has no such address",
-        MetricsAddress("no such host", 9464): "not known",
+        Endpoint("192.0.2.1", 9464): "this machine has no such address",
+        Endpoint("no such host", 9464): "not known",
     }
     for address, reason in cases.items():
         with pytest.raises(StorageError) as raised:
@@ -136,7 +136,7 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
 
 def test_after_the_end_the_port_is_free():
     """After `close` the port is free immediately and no thread is left; a second `close` has no effect."""
-    server = MetricsServer(MetricsAddress("127.0.0.1", reserve_ports(1)[0]))
+    server = MetricsServer(Endpoint("127.0.0.1", reserve_ports(1)[0]))
     server.serve(MetricsCollector(MemoryEngine()))
     asked(server)
     server.close()
