@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, TopicPartition
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from testing.broker.tools import run_tool
 from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import bash, mounted_cluster
+from tests.doubles.kafka_tools import run_tool
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.place import ClusterAddress, cluster_address
 

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from testing.broker.tools import run_tool
+from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import batch, found, impatient, opened, values
 from tests.doubles.relay import Relay
 from tests.doubles.waiting import wait_until

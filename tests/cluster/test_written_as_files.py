@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from testing.broker.client import Outgoing
-from testing.broker.tools import console_consume, consume_by_kcat
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.kafka_tools import console_consume, consume_by_kcat
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.place import ClusterAddress

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.debian import UnavailableError, debian, run_inside
+from tests.doubles.debian import UnavailableError, debian, run_inside
 
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.debian import own_release, run_inside
+from tests.doubles.debian import own_release, run_inside
 from tests.installing.conftest import ROOT, run_with_certificates
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(2700)]

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Consumed, Outgoing, send
 from testing.broker.libraries import Java, find_java
-from testing.broker.tools import dump
+from tests.doubles.kafka_tools import dump
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem

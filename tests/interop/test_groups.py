@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from testing.broker.tools import dump, run_tool
 from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
+from tests.doubles.kafka_tools import dump, run_tool
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 from topicfs.coordination.engine import Engine

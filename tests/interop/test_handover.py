@@ -11,12 +11,12 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from testing.broker import tools
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from testing.broker.tools import console_consume
+from tests.doubles import kafka_tools
 from tests.doubles.broker_away import back_again
+from tests.doubles.kafka_tools import console_consume
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted
@@ -307,7 +307,7 @@ def check_served(bench: Bench) -> None:
 
 
 def kcat_offsets(bench: Bench, partition: TopicPartition) -> list[int]:
-    messages = tools.consume_by_kcat(
+    messages = kafka_tools.consume_by_kcat(
         bench.broker.bootstrap_server, partition.topic, partition=partition.partition
     )
     return [message["offset"] for message in messages]

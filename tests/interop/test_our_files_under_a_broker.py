@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.broker import tools
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
+from tests.doubles import kafka_tools
 from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
@@ -274,7 +274,7 @@ def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
         for record in one.records[Isolation.READ_COMMITTED]
     ]
-    messages = tools.consume_by_kcat(broker.bootstrap_server, one.name)
+    messages = kafka_tools.consume_by_kcat(broker.bootstrap_server, one.name)
     assert expected == [(each["offset"], each["ts"], each["key"], each["payload"]) for each in messages]
 
 
@@ -282,7 +282,7 @@ def test_the_console_consumer_reads_every_record(placed: Everything, broker: Bro
     """The console consumer, which uses Kafka's Java consumer, reads every record."""
     one = placed["clean", "codecs"]
     records = one.records[Isolation.READ_UNCOMMITTED]
-    lines = tools.console_consume(
+    lines = kafka_tools.console_consume(
         java,
         broker.bootstrap_server,
         one.name,
@@ -359,10 +359,10 @@ def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
         if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")
     ]
     assert {".index", ".timeindex", ".txnindex", ".snapshot"} == {path.suffix for path in files}
-    printed = tools.dump(java, files)
+    printed = kafka_tools.dump(java, files)
     assert complaints_of_emptied_batches(placed["clean", "compacted"].ours) == printed.stderr
     assert len(files) == printed.stdout.count("Dumping ")
-    sound = tools.dump(
+    sound = kafka_tools.dump(
         java, [path for path in files if path.suffix.endswith("index")], "--index-sanity-check"
     )
     assert not sound.stderr

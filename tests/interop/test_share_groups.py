@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from testing.broker.tools import dump, run_tool
 from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
+from tests.doubles.kafka_tools import dump, run_tool
 from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.main import cli
 from topicfs.replication import open_engine

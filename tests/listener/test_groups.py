@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from testing.broker.tools import run_tool
+from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import RawClient, Served

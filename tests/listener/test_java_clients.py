@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testing.broker.tools import console_consume, run_tool
+from tests.doubles.kafka_tools import console_consume, run_tool
 from tests.doubles.producing import batch
 from tests.listener.serving import Served
 from topicfs.coordination.transactions.transaction import Status

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
-from testing.broker.tools import console_consume, run_tool
 from tests.doubles.certificates import Certificates
+from tests.doubles.kafka_tools import console_consume, run_tool
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import Served
 from tests.listener.test_clients import TIMEOUT_SECONDS, kcat, values

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from testing.broker.tools import console_consume
+from tests.doubles.kafka_tools import console_consume
 from tests.doubles.producing import batch
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until

@@ -17,13 +17,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
-from testing.broker.broker import Broker, ZooKeeperBroker
+from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, let_go
-from testing.broker.libraries import KAFKA, find_java, find_java_of
+from testing.broker.libraries import KAFKA, Java, find_java, find_java_of
+from testing.processes import ending_with_this
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
@@ -31,11 +34,79 @@ from tests.interop.ours import read_records
 from topicfs.cluster.place import ClusterAddress, cluster_address
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import open_engine
+from topicfs.storage.config.properties import format_properties
 from topicfs.storage.disk.native import NativeFileSystem
 
 OLDER = ("2.8.0", "3.0.2", "3.9.1")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC, MADE, OTHER, GROUP, OTHER_GROUP = "session", "made", "theirs", "readers", "others"
+
+WITHOUT_ZOOKEEPER = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "controller.listener.names",
+        "controller.quorum.voters",
+        "broker.session.timeout.ms",
+        "broker.heartbeat.interval.ms",
+        "metadata.max.idle.interval.ms",
+    }
+)
+"""Settings that only a broker in KRaft mode has."""
+
+
+class ZooKeeperBroker(Broker):
+    """A broker with ZooKeeper; ZooKeeper listens on the port that other brokers use for their controller."""
+
+    def __init__(self, home: Path, java: Java, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(home, java, settings)
+        self._zookeeper: subprocess.Popen[bytes] | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if self._zookeeper is not None:
+            self._zookeeper.kill()
+            self._zookeeper.wait()
+
+    def format(self, *, by_tool: bool = False) -> None:
+        """Write the settings; this release formats an empty directory itself when it starts."""
+        self.log_dir.mkdir(parents=True)
+        self._properties_file.write_bytes(format_properties(self._properties()))
+
+    def launch(self) -> None:
+        """Start ZooKeeper and the broker. Call this from the main thread, as for any broker."""
+        if self._zookeeper is None:
+            settings = {
+                "dataDir": str(self.home / "zookeeper"),
+                "clientPort": str(self.controller_port),
+                "clientPortAddress": "127.0.0.1",
+                "admin.enableServer": "false",
+            }
+            file = self.home / "zookeeper.properties"
+            file.write_bytes(format_properties(settings))
+            program = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+            command = self._java.command(program, str(file), heap="128M", temporary=self.home)
+            with (self.home / "zookeeper.log").open("wb") as output:
+                self._zookeeper = subprocess.Popen(
+                    ending_with_this(command, "KILL"),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+        super().launch()
+
+    def _properties(self) -> dict[str, str]:
+        given = super()._properties()
+        kept = {name: value for name, value in given.items() if name not in WITHOUT_ZOOKEEPER}
+        return {
+            **kept,
+            "listeners": given["advertised.listeners"],
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+            "broker.id": str(self.node),
+            "zookeeper.connect": f"127.0.0.1:{self.controller_port}",
+        }
 
 
 class Session(NamedTuple):

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from testing.broker.client import Outgoing
-from testing.broker.tools import run_tool
 from tests.doubles.engines import append_lines
 from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import found
 from tests.doubles.records import batch
 from tests.doubles.small_disk import small_disk
