@@ -20,11 +20,11 @@ from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from topicfs.fusefs.metrics.address import MetricsAddress
+    from topicfs.listener.address import Endpoint
     from topicfs.listener.listener import ListenerOptions
 
 
-def _parse_metrics(_context: object, _option: object, given: str | None) -> MetricsAddress | None:
+def _parse_metrics(_context: object, _option: object, given: str | None) -> Endpoint | None:
     from topicfs.fusefs.metrics.address import parse_metrics_address
 
     try:
@@ -62,7 +62,7 @@ def serve(
     *,
     listener: ListenerOptions | None,
     config: Path | None,
-    metrics: MetricsAddress | None,
+    metrics: Endpoint | None,
     read_only: bool,
 ) -> None:
     """Serve the topics of DIR to Kafka clients at HOST:PORT, until Ctrl-C or SIGTERM.
