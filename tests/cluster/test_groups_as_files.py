@@ -62,7 +62,7 @@ def produce(client: Client, topic: str, first: int, last: int) -> None:
 def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
     address: ClusterAddress, client: Client, java: Java, topic: str, tmp_path: Path
 ) -> None:
-    """Each reader has a partition, each record is read by one reader, and the last reader left gets all partitions."""
+    """Each reader has a partition, each record is read by one reader, and the last remaining reader gets all."""
     outputs = {name: tmp_path / name for name in ("shell", "kcat", "java")}
     server = client.bootstrap_server
     kcat = ["kcat", "-b", server, "-G", topic, "-q", "-u", "-X", "auto.offset.reset=earliest", topic]

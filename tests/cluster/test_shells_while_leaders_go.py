@@ -96,10 +96,13 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 listing = f"ls {topic}/0; stat -c %n {topic}/0/log; cat {topic}/0/start; cat @status"
                 with ThreadPoolExecutor(1) as meanwhile:
                     listed = meanwhile.submit(bash, mountpoint, listing)
-                    if how in (
-                        "standing still",
-                        "cut off",
-                    ):  # Otherwise a new leader might be elected before that.
+                    if (
+                        how
+                        in (
+                            "standing still",
+                            "cut off",
+                        )
+                    ):  # These brokers return after the log has reported the waiting calls. Without this wait, they might return before.
                         wait_until(
                             lambda: (
                                 f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()

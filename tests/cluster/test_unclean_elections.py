@@ -52,7 +52,7 @@ class Election:
         self._client.produce(TOPIC, [Outgoing(value) for value in GONE], batch=1)
 
     def begin(self) -> None:
-        """Stop the leader so that the other replica is alone; call in the main thread, which starts brokers."""
+        """Stop the leader, so that the other replica is alone. Call this in the main thread: it starts a broker."""
         self._relay.always(METADATA, Lost.ANSWER)
         self._second.kill()
         self._third.launch()

@@ -291,7 +291,7 @@ def _write_dumps(java: Java, partitions: list[TopicPartition], output: Path) -> 
         others = [path for path in files if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
         for kind, chosen, flags in (("log", logs, ("--print-data-log",)), ("idx", others, ())):
             printed = dump(java, chosen, *flags, directory=root)
-            # Findings have absolute paths; the other files of the vectors have relative paths.
+            # The tool's messages contain absolute paths; the other files of the vectors have relative paths.
             findings = printed.stderr.replace(f"{root}/", "")
             (folder / f"{directory}.{kind}.txt").write_text(printed.stdout + findings)
 

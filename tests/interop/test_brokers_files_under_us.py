@@ -49,9 +49,11 @@ class States:
     """Copies of one broker's log directory at three moments."""
 
     stopped: State
-    """After a clean stop. Indexes are trimmed, the clean-shutdown marker exists, and nothing was ever recovered."""
+    """The state after a clean stop. Indexes are trimmed, the clean-shutdown marker exists, and nothing was ever
+    recovered.
+    """
     killed: State
-    """After more records and SIGKILL. Indexes are preallocated, and there is no clean-shutdown marker."""
+    """The state after more records and SIGKILL. Indexes are preallocated, and there is no clean-shutdown marker."""
     recovered: State
     """The killed state after the broker's own recovery and a clean stop."""
 

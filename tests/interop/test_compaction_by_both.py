@@ -1,6 +1,6 @@
 """The broker's cleaner and our cleaner make the same bytes from the same files.
 
-The time of a broker's pass follows from the delete horizons that it set, so our cleaner can run with the same time.
+Our cleaner runs with the time of the broker's pass, which follows from the delete horizons in the broker's files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pass(NamedTuple):
 
 @pytest.fixture(scope="module")
 def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
-    """Two passes. At the second, the delete horizons of the first are over, and some new batches are compressed."""
+    """Two passes. Before the second, the delete horizons of the first expired; some newer batches are compressed."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
     writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)

@@ -13,7 +13,7 @@ COPIES = "offsets.topic.replication.factor"
 
 
 def test_consumer_offsets_has_three_copies_by_default(client: Client):
-    """__consumer_offsets has three replicas by default; articles and the test broker have 1, as in a quickstart."""
+    """By default __consumer_offsets has three replicas; the test broker sets one, like the quickstarts in articles."""
     node = ConfigResource(ConfigResource.Type.BROKER, "1")
     entry = client.admin.describe_configs([node])[node].result(TIMEOUT_SECONDS)[COPIES]
     default = [one for one in entry.synonyms.values() if one.source == ConfigSource.DEFAULT_CONFIG.value]

@@ -1,4 +1,4 @@
-"""One flipped bit in a header field that no checksum covers: where recovery in a broker and here ends the log."""
+"""The offset at which a recovery ends the log, in a broker and here, after a bit flip that no checksum detects."""
 
 from __future__ import annotations
 

@@ -264,12 +264,12 @@ def one(request: pytest.FixtureRequest, placed: Everything) -> Placed:
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_client_reads_every_record(one: Placed, client: Client, isolation: Isolation) -> None:
-    """librdkafka, verifying checksums, reads all records with all fields; with read_committed no aborted records."""
+    """librdkafka verifies checksums and reads all records with all fields; read_committed omits aborted records."""
     assert one.records[isolation] == client.records(one.name, isolation=isolation)
 
 
 def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
-    """kcat reads every record, run as from a shell."""
+    """kcat, run as from a shell, reads every record."""
     expected = [
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
         for record in one.records[Isolation.READ_COMMITTED]

@@ -247,7 +247,7 @@ class Copies(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One case after the recovery and after the close."""
+    """The snapshots of one case after the recovery and after the close, and its leader epochs after the close."""
 
     case: Case
     recovered: Copies
@@ -337,7 +337,7 @@ def place(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(java: Java, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
-    """The outcomes of all cases, after an unclean end and after a clean end."""
+    """The outcomes of all cases: of those with an unclean shutdown, and of those with a clean one."""
     home = tmp_path_factory.mktemp("snapshots")
     logs = write_logs(home)
     assert all(len(bases(directory)) > 4 for kind, (directory, _) in logs.items() if kind != "nothing")
@@ -369,12 +369,12 @@ def test_a_recovery_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> Non
 
 
 def test_the_clean_close_behind_it_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """After the next clean close our snapshots equal the broker's snapshots; a close without appends adds none."""
+    """After the recovery and a clean close without appends our snapshots equal the broker's snapshots."""
     assert [] == differing(outcomes, lambda one: one.closed)
 
 
 def test_the_leader_epochs_are_the_brokers(outcomes: list[Outcome]) -> None:
-    """After the close, at the latest, the leader epochs on disk equal the broker's leader epochs."""
+    """After the recovery and a clean close our leader epochs on disk equal the broker's leader epochs."""
     assert [(one.case.name, one.brokers_epochs) for one in outcomes] == [
         (one.case.name, one.own_epochs) for one in outcomes
     ]

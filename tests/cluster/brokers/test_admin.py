@@ -199,7 +199,7 @@ def test_records_are_deleted(engine, client):
 
 
 def test_records_of_a_compacted_topic_are_not_deleted(engine):
-    """Deleting records of a compacted topic fails with the cluster's error, as only the cluster judges the policy."""
+    """Deleting records of a compacted topic fails with the cluster's error: only brokers check the cleanup policy."""
     partition = engine.create_topic("kept-by-key", overrides={"cleanup.policy": "compact"}).partitions()[0]
     with pytest.raises(errors.PolicyViolationError):
         partition.delete_records(Offset(-1))

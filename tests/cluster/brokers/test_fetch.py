@@ -81,7 +81,7 @@ def test_batches_come_as_they_were_produced(address, client, connection):
 
 @pytest.mark.java
 def test_isolation_and_aborted_transactions(brokers, client):
-    """A read_committed fetch ends at the first open transaction, and names the aborted ones."""
+    """A read_committed fetch ends at the first open transaction and lists the aborted transactions."""
     topic_id = client.create_topic("isolated")
     producer = client.producer(transactional_id="fetching")
     producer.init_transactions(30)
@@ -102,7 +102,7 @@ def test_isolation_and_aborted_transactions(brokers, client):
 
 @pytest.mark.java
 def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
-    """If a fetch contains an unknown topic id, only this topic's partition has an error. The others are read."""
+    """If a fetch contains an unknown topic id, only that topic's partition has an error, and the others are read."""
     topic_id = client.create_topic("known")
     client.produce("known", [Outgoing(b"a")])
     known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)

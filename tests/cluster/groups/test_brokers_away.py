@@ -84,7 +84,7 @@ async def test_a_run_ends_at_its_time_while_no_broker_answers(
 ) -> None:
     """While no leader answers, `next-5s` still ends after its time.
 
-    If records that it returned cannot be committed, it ends with EIO.
+    If the group cannot commit the records that a program has read, the last read fails with EIO.
     """
     topic = f"{TOPIC}-next-{len(given)}"
     client.create_topic(topic)

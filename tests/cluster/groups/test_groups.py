@@ -467,7 +467,7 @@ def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
 def test_a_member_counts_before_its_coordinator_knows_it(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """A group with a file that was just opened is not empty, so the group and its positions cannot be deleted."""
+    """As soon as a file of a group is opened, the group cannot be deleted, and its positions cannot be set."""
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
     member = joined(through, topic, topic)

@@ -59,7 +59,7 @@ def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, An
 
 @pytest.fixture(params=[9, 10])
 def relay(served: Start, request: pytest.FixtureRequest) -> Relay:
-    """A relay to a broker that accepts commits up to a version, which names topics by name only, or by id."""
+    """A relay to a broker of an older or newer kind: commits name topics by name up to version 9, by id from 10 on."""
     relay = Relay(served)
     relay.always(API_VERSIONS, knowing_commits_up_to(request.param))
     return relay

@@ -154,7 +154,7 @@ def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
 
 
 def test_an_answer_that_ends_at_the_copys_end_is_all():
-    """An answer without new records completes a copy: only in a fetch session do brokers omit unchanged partitions."""
+    """An answer without new records completes a copy: brokers omit unchanged partitions only in fetch sessions."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     made.copy.has_all(answer(high_watermark=3))

@@ -61,10 +61,7 @@ def test_a_directory_that_others_wrote_to(copy, filled):
 
 
 def test_a_foreign_record_beyond_the_sources_end_is_detected(copy, filled):
-    """After a kill, a foreign record beyond the source's end is detected.
-
-    In the leader epoch of the record, the source ends before the record.
-    """
+    """After a kill, a foreign record beyond the source's end is found: its leader epoch ends earlier in the source."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
     with pytest.raises(

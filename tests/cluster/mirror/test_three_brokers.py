@@ -58,7 +58,7 @@ def wait_for(expected, directory, topic):
 
 
 def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path):
-    """The copy drops records that the new leader never had, by its epochs; then its files equal the leader's files."""
+    """The copy drops the records of epochs that the new leader never had; its files then equal the leader's files."""
     second, third = three_brokers[2], three_brokers[3]
     client = Client(three_brokers[1].bootstrap_server)
     address = cluster_address(f"kafka://{client.bootstrap_server}")

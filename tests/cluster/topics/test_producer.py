@@ -203,7 +203,7 @@ def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
 
 
 def test_lost_answers_cause_no_duplicates(address, client):
-    """Until it is answered, a batch is sent again unchanged, so each record is stored once and in order."""
+    """An unanswered batch is sent again unchanged until it is answered, so each record is stored once and in order."""
     connection = losing(lambda number: number % 3 == 0)
     with connected(address, connection) as engine:
         partition = opened(engine, client, "answers-lost")

@@ -175,7 +175,7 @@ def test_reads_are_those_of_the_log_directory(address, broker, client):
 
 @pytest.mark.java
 def test_offsets_outside_are_refused_with_the_bounds(address, client):
-    """The error has the current bounds, even if the engine did not know them before."""
+    """The error for an offset outside the log has the current bounds, even if the engine did not know them before."""
     client.create_topic("outside")
     client.produce("outside", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=1)
     with closing(open_engine(address)) as engine:

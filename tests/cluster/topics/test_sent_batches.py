@@ -165,7 +165,7 @@ def test_nothing_is_appended_after_a_producers_first_batch_that_is_refused(engin
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """The error says how many of the sent batches were appended before it, as for an append that waits."""
+    """The error for a refused batch says how many batches of the begun append were stored before the refused one."""
     partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
     append = begun(partition, batch(b"a") + batch(b"x" * 2000) + batch(b"b"))
     with pytest.raises(PartlyAppendedError, match="the first 1 of 3 batches") as refused:
@@ -201,7 +201,7 @@ def test_a_batch_that_was_never_sent_is_reported_as_not_stored(address, client):
     class Session(Connection):
         @property
         def usable(self):
-            if over.is_set():  # Includes connections that other threads used.
+            if over.is_set():  # This closes connections that other threads have opened, too.
                 self.close()
             return super().usable
 
