@@ -2,8 +2,8 @@
 
 A mount without a kernel has two topics, one of them compressed. The event loop's thread and another thread append
 lines, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest segments. Each
-follower must read, byte for byte, everything that was appended after it opened `follow`, unless retention overtook
-the follower, which it learns from an error.
+follower must read, byte for byte, everything that was appended after it opened `follow`. If retention overtakes a
+follower, the follower must get an error instead.
 """
 
 from __future__ import annotations

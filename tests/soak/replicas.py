@@ -3,9 +3,9 @@
 Four shells append to a topic and two programs follow it. Either each of two or three directories has a replica of the
 topic, or only two of three directories have one. Meanwhile the disk of one directory fills up or fails for a while,
 or a replica moves. The daemon is killed at a random moment, or just before its n-th rename, removal, truncation or
-opening of a file, which may be in a start, a roll, an election or a return. After each kill every line whose append
-returned is stored once and in order, and the lines that a follower got are stored without a gap. Once the replicas
-are in sync, their files are equal.
+opening of a file. Such a call may belong to a start, a roll, an election or the return of a disk. After each kill
+every line whose append returned is stored once and in order, and the lines that a follower got are stored without a
+gap. Once the replicas are in sync, their files are equal.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ async def test_a_durable_write_comes_after_the_waiting_lines() -> None:
 
 
 async def test_a_line_in_two_writes_is_placed_by_the_second_write() -> None:
-    """A line that arrives in two writes is placed by the second write; until then it waits in its handle."""
+    """A line that arrives in two writes takes its place in the order when the second write arrives."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)
     await first.write(b"a\nbeg")

@@ -171,7 +171,7 @@ async def test_a_begun_line_of_exactly_the_limit_waits():
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
-    """A write that has only the remaining part of a refused line is refused, up to the line's newline."""
+    """Each later write of a refused line's remaining part is refused, up to the newline that ends the line."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
     await fails(file.handle.write(b"x" * 15), errno.EMSGSIZE)
@@ -209,7 +209,7 @@ ENDS = [Closing("flush", held=False), Closing("release", held=True)]
 @pytest.mark.parametrize("acks", Acks)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
 async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
-    """If the write of a line's second part fails, closing the file does not store its first part."""
+    """If the write of a line's second part fails, closing the file does not store the first part of the line."""
     file = OpenFile(acks)
     file.held = end.held
     await file.handle.write(b"whole\nbegun ")

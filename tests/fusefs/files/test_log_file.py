@@ -88,7 +88,7 @@ def remove_front(client: MountClient, before: int) -> None:
 
 
 async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_number(orders: MountClient):
-    """When its first records are deleted, `log` gets a new node with the same inode number, which `tail -F` needs."""
+    """When the first records of a log are deleted, `log` gets a new node with the same inode number, for `tail -F`."""
     await orders.append("orders/0/log", lines(0, 9))
     old = orders.lookup("orders/0/log")
     shown = (await orders.filesystem.getattr(old.node_id)).ino

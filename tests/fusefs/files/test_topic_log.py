@@ -159,7 +159,7 @@ async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
 
 
 async def test_an_open_topics_log_shows_records_up_to_the_size_in_stat(wide: MountClient):
-    """An open file shows records up to the size that the last stat(2) gave. The bytes before keep their positions."""
+    """An open file shows records up to the size that the last stat(2) gave; earlier bytes keep their positions."""
     await spread(wide, 5, 6)
     fh = await wide.open("orders/log")
     await spread(wide, 1, 7)

@@ -1,4 +1,4 @@
-"""Polls of an open file whose reads wait, over `follow` files of a topic in memory."""
+"""poll(2) and epoll(7) of open files whose reads wait, tested with `follow` files of a topic in memory."""
 
 from __future__ import annotations
 

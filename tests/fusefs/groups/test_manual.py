@@ -86,7 +86,7 @@ async def test_unknown_words_are_refused(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """At the next read a partition is given up without a commit. Its next member begins at the last commit."""
+    """With commit=manual, a partition is given up at the next read without a commit of the records that were read."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

@@ -165,7 +165,7 @@ async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
 
 
 async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.Nursery):
-    """A waiting reader immediately commits and gives up its partition, because its new read shows that it is done with all earlier records."""
+    """A reader that waits gives up its partition immediately: its new read shows that earlier records are done."""
     world.add(0, b"a")
     stream, seen = world.open(0, nonblocking=False), []
     await stream.read()

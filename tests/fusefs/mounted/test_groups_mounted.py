@@ -135,7 +135,7 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
 
 
 def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
-    """Two groups, of one member and of three members, each get each record once. A group's key has one reader."""
+    """Two groups each get every record once; in the group of three members, each key goes to one member."""
     (topic / "2").mkdir()
     one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
     with (topic / "log.kv").open("a") as log:

@@ -88,7 +88,7 @@ AT_THE_END = {
         "head",
     ),
 }
-"""Programs that open the file with O_TRUNC and write sequentially, with a line that each program writes."""
+"""Scripts that open the file with O_TRUNC and write sequentially, each with a line that the script writes."""
 
 
 @pytest.fixture

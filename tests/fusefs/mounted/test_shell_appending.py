@@ -253,7 +253,7 @@ def test_a_dead_mountpoint_is_replaced_and_reported(unmounted: Mount):
 
 
 def test_sigterm_unmounts_cleanly(mount: Mount):
-    """After an open with `>`, ftruncate(2) to 0 succeeds only before the first write."""
+    """SIGTERM ends the daemon with status 0, removes the mount, and leaves the marker of a clean shutdown."""
     mount.bash("mkdir a; echo x >> a/0/log")
 
     assert 0 == mount.stop()

@@ -348,7 +348,7 @@ def test_subprocess_pipes_work(topic: Path):
 
 
 def test_batches_are_copied_by_cat_alone_and_end(topic: Path, shared_mount: Mount, tmp_path: Path):
-    """Batches that are copied by cat, cp or dd have the same records."""
+    """Batches copied by cat, cp or dd have the same records as the original batches."""
     copy = shared_mount.path / f"{topic.name}-copy"
     copy.mkdir()
     shared_mount.bash("seq 100000 >> $T/0/log; printf 'k\\tv\\n' >> $T/0/log.kv", T=topic.name)

@@ -92,6 +92,6 @@ def test_a_service_without_settings_continues(engine: EmbeddedEngine, caplog: py
 
 
 def test_without_settings_to_reload_sighup_ends_the_daemon(engine: EmbeddedEngine):
-    """If the settings cannot be reloaded, SIGHUP ends the daemon."""
+    """If a mount has no settings to reload, SIGHUP ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
     assert reload_of(engine, wanted)[0].is_asked_for

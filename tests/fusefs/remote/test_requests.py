@@ -269,7 +269,7 @@ async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, 
 async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
     two, engine: StallingEngine, ending: set[int]
 ):
-    """After an interrupted write, whose lines may be stored or not, the file refuses writes; `@status` says why."""
+    """An interrupted write may or may not have stored its lines, so later writes to its file fail with this reason."""
     first, second = two
     fh = await first.open("orders/0/log", APPEND)
     engine.line.stall()

@@ -40,7 +40,7 @@ class Handle:
     form: Form
     reader: ViewReader
     known_end: Offset
-    """The end of the view when a check last found the view measured."""
+    """The view's end at the last check that found the view completely measured."""
 
 
 class ViewsOfAPartition(RuleBasedStateMachine):

@@ -50,9 +50,9 @@ class Interrupted:
     created: TopicModel | None = None
     deleted: str | None = None
     extended: tuple[str, int] | None = None
-    """A topic, and the number of partitions that the change gives it."""
+    """The topic that the change extends, and the number of partitions that the topic then has."""
     altered: tuple[str, dict[str, str]] | None = None
-    """A topic, and the overrides that the change gives it."""
+    """The topic whose settings the change alters, and the overrides that the topic then has."""
 
 
 @dataclass

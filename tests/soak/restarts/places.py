@@ -147,7 +147,7 @@ class TestedDirectory:
     def damage_segment(self, chance: Random) -> str | None:
         """Cut or delete the log of a flushed, closed segment that has batches; return what was done.
 
-        After a cut in an unflushed segment, a start drops what follows the cut, as after a power failure.
+        Unflushed segments are left alone: a start would drop all records after the cut, as after a power failure.
         """
         if {*FLUSHED, names.LEADER_EPOCHS} & {file.name for file in self.damaged}:
             return None
