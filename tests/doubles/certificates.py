@@ -1,4 +1,4 @@
-"""PEM keys and certificates made by openssl: an authority, and pairs of key and certificate that it has signed."""
+"""PEM files that openssl makes: an authority, and pairs of a key and a certificate that the authority has signed."""
 
 from __future__ import annotations
 

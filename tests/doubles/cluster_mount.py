@@ -31,7 +31,7 @@ def mounted_cluster(
 ) -> Iterator[Path]:
     """Mount a cluster at `directory`/mnt; the test fails unless the daemon ends with status 0.
 
-    The daemon is forked from a prepared process, or, if `as_a_program`, started as a shell starts it.
+    If `as_a_program` is true, the daemon is started as from a shell. By default a prepared process forks the daemon.
     """
     mountpoint, log = directory / "mnt", directory / "daemon.log"
     mountpoint.mkdir()

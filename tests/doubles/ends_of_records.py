@@ -1,4 +1,4 @@
-"""A data directory, as a broker may have written it, whose records have extreme values in their fields."""
+"""A data directory as a broker may have written it. The fields of its records have extreme values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Offset, ProducerId
 
 MICROSECONDS = NOW * 1000
-"""A time in microseconds where Kafka expects milliseconds, which is a frequent mistake of producers."""
+"""A time in microseconds. Producers often send such times by mistake, because Kafka expects milliseconds."""
 
 TIMES = (-(2**63), -5, -1, 0, NOW, MICROSECONDS, LATEST_TIMESTAMP)
 PRODUCERS = ((0, 0, 0), (2**63 - 1, 2**15 - 1, 2**31 - 1), (2**63 - 1, 0, 0), (-(2**63), -(2**15), -(2**31)))

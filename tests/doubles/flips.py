@@ -1,4 +1,4 @@
-"""Bits that flip in the files of a replica on its disk, without a call of the engine."""
+"""Changes to a replica's files that are made directly on the replica's disk: the engine does not notice them."""
 
 from __future__ import annotations
 

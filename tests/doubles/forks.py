@@ -222,7 +222,7 @@ def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End as the interpreter does, but skip the tear-down of modules, which takes longer than the program ran."""
+    """End the process as the interpreter does, but do not tear down modules: this takes longer than the program ran."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

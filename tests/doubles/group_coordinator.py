@@ -89,7 +89,7 @@ class Coordination:
         return self.coordinator.groups[G]
 
     def written(self) -> list[tuple[int, Mapping[str, object], Mapping[str, object] | None]]:
-        """Return the type, key and value of each record in the log; None as the value is a tombstone."""
+        """Return the type, key and value of each record in the log; the value of a tombstone is None."""
         found = []
         for key, value in self.log:
             known = read_key(key)

@@ -1,4 +1,4 @@
-"""Members of an engine's groups that, like readers of a mount, give a partition up as soon as the group asks."""
+"""Members of an engine's groups. Like the readers of a mount, they give up a partition as soon as the group asks."""
 
 from __future__ import annotations
 

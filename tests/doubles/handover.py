@@ -164,7 +164,7 @@ def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list
 
 
 def given(disk: SimulatedDisk) -> Handover:
-    """Return a new Handover, as each run of the command makes one."""
+    """Return a new Handover; each run of the command makes its own."""
     return Handover([DATA], [LOG_DIR], report=lambda _: None, files=disk)
 
 
@@ -180,10 +180,10 @@ def interrupt_everywhere(
     *,
     every: int,
 ) -> None:
-    """Interrupt the run at every `every`-th change, run it again, and check the result.
+    """Interrupt `run` at one change, call it again, and check the result; repeat this for every `every`-th change.
 
     At an interruption the disk refuses the change and all later changes. The interruptions are kills and power losses
-    alternately. After every third interruption an engine serves the target before the second run.
+    alternately. After every third interruption an engine serves the target before `run` is called again.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0
@@ -193,7 +193,7 @@ def interrupt_everywhere(
     for turn, number in enumerate(range(0, whole.changes_seen, every)):
         disk = copy.deepcopy(base)
         disk.changes_left = number
-        # A change that fails at the very end, when everything is in place, is reported only as a warning.
+        # A change that fails at the very end, after all files were moved, is reported only as a warning.
         with suppress(OSError, StorageError):
             run(disk)
         disk.changes_left = None

@@ -81,7 +81,7 @@ class LogOnDisk:
         return self.log
 
     def kill(self, **offsets: int) -> Log:
-        """Load the log as after a kill of the process: all written data is there, but no file was closed in order."""
+        """Load the log as after a kill of the process: all written data is kept, but no file was closed in order."""
         self.log = self.load(clean=False, **offsets)
         return self.log
 

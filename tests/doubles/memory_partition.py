@@ -68,8 +68,8 @@ class MemoryPartition:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.broken_from: set[int] = set()
-        """Base offsets of broken batches. A read ends before a broken batch; a read that starts at one raises
-        CorruptionError.
+        """Base offsets of broken batches. A read ends before a broken batch. A read that starts at a broken batch
+        raises CorruptionError.
         """
         self.directory: Path | None = DIRECTORY / f"{topic}-{number}"
         self.bytes_read = 0

@@ -97,7 +97,7 @@ class MountClient:
         return (await self.filesystem.open(self.lookup(path).node_id, flags, pid)).fh
 
     async def close(self, fh: int) -> None:
-        """Close the only descriptor of an open file: flush, which may raise an error, and then release."""
+        """Close the only descriptor of an open file: flush the file, then release it. The flush may raise an error."""
         try:
             await self.filesystem.flush(fh)
         finally:

@@ -52,7 +52,7 @@ class PoweredReplicas(Replicated):
     def lose_power(self, keep: float | None = None) -> None:
         """Keep on each disk the synced data and about the share `keep` of the unsynced data.
 
-        By default the share is random. With 1 all data survives, as after a kill.
+        By default the share is random. With `keep` 1 all data survives, as after a kill.
         """
         self.supply.steps_left = None
         for disk in self.disks.disks.values():

@@ -36,7 +36,7 @@ def records(
     key: bytes | None = None,
     offset: int = 0,
 ) -> list[Record]:
-    """Return a record for each value, from `offset` on; `timestamp` is one for all records, or a list."""
+    """Return a record for each value, from `offset` on; `timestamp` is a list, or one number for all records."""
     timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
     return [
         record(offset + index, key, value, time)
@@ -62,7 +62,7 @@ def batch(
     key: bytes | None = None,
     stamp: BatchStamp | None = None,
 ) -> bytearray:
-    """Return a batch with a record for each value, from `offset` on; `timestamp` is one for all records, or a list."""
+    """Return a batch with a record for each value, from `offset` on; `timestamp` is a list, or one number for all."""
     data = encode(records(values, timestamp=timestamp, key=key, offset=offset), stamp or BatchStamp())
     assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
     return data

@@ -67,7 +67,7 @@ class Program:
 
 
 async def waiting(engine: StallingEngine, calls: int = 1) -> None:
-    """Wait until `calls` calls of the engine are waiting for answers."""
+    """Wait until the engine has at least `calls` calls that wait for answers."""
     with trio.fail_after(LONGEST_SECONDS):
         while engine.line.waiting < calls:
             await trio.sleep(0.001)

@@ -26,7 +26,7 @@ TOTAL_BLOCKS = 1 << 13
 
 
 class CrashedError(Exception):
-    """A file that was opened before the crash is used after the crash, which is a mistake in the test."""
+    """Raised if a test, by mistake, uses a file that it opened before a crash."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class SimulatedDisk:
     def fail(
         self, operation: str, *, after: int = 0, times: int = 1, number: int = errno.EIO, suffix: str = ""
     ) -> None:
-        """Make `times` calls of the method `operation` fail, after `after` good calls.
+        """Make `times` calls of the method `operation` fail, after `after` successful calls.
 
         Only calls with a path that ends in `suffix` count.
         """

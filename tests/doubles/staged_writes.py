@@ -1,4 +1,4 @@
-"""Two writes that tasks have staged, and the records that an engine has before and after appending them."""
+"""Two writes that Spark tasks have staged, and an engine's records before and after it has appended the writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def populated(disk: SimulatedDisk) -> EmbeddedEngine:
 
 @cache
 def _populated() -> SimulatedDisk:
-    """Return a disk with the topics, which is made only once."""
+    """Return a disk with the topics. The disk is made once and then copied."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("orders", partitions=2)

@@ -20,6 +20,6 @@ NAMES = (
 
 
 def write_strangers(folder: Path) -> None:
-    """Write into a folder of Python's path a module of each name in NAMES; importing such a module fails."""
+    """For each name in NAMES, write a module that cannot be imported into `folder`, a folder of Python's path."""
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} of another project was imported')\n")

@@ -53,7 +53,10 @@ def put(data, *rows):
 
 
 def results(data):
-    """Return key, value and time (in minutes) of every result, from the file because other processes append."""
+    """Return the key, value and time (in minutes) of every result.
+
+    The records are read from the segment's file, because another process may own the directory.
+    """
     octets = (data / "counts-0" / "00000000000000000000.log").read_bytes()
     records = [record for columns in decode(octets[: scan(octets).stop]) for record in columns]
     return [(one.key, json.loads(one.value), (one.timestamp - NEW_YEAR) // MINUTE) for one in records]

@@ -154,7 +154,7 @@ def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
 
 
 def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
-    """A snapshot has the offsets where the next run begins. A file counts after a snapshot lists it."""
+    """The newest snapshot has the offsets where the next run begins; only files that a snapshot lists count."""
     files = write(tmp_path, batch(0, 0, 1), has_topic=True)
     assert ((-1, None), []) == (iceberg.last(), archived_files_of(iceberg, tmp_path))
     iceberg.commit(0, state(2), files, [])

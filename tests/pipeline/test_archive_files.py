@@ -44,7 +44,7 @@ def test_only_committed_files_count(tmp_path):
 
 
 def test_without_a_list_every_file_counts(tmp_path):
-    """If an archive has no list, as after only its folders were copied, every file counts."""
+    """If an archive has no list, for example because only its folders were copied, every file counts."""
     file = put(tmp_path, "topic=orders/date=2026-01-01/part-0.parquet")
     put(tmp_path, "topic=orders/date=2026-01-01/.part-0.parquet.crc")
     assert [file] == archived_files(tmp_path)

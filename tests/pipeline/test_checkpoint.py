@@ -22,7 +22,7 @@ def batch(*lines):
 
 
 def test_the_last_batch_that_is_done_counts(tmp_path):
-    """The last committed batch counts, not a batch that only began. Batches are compared as numbers."""
+    """A job's progress is the highest batch number that Spark has committed; a batch that only began does not count."""
     offsets = {
         "9": batch('{"orders": {"0": 5}}'),
         "10": batch('{"orders": {"0": 7, "1": 3}}'),
@@ -34,7 +34,7 @@ def test_the_last_batch_that_is_done_counts(tmp_path):
 
 
 def test_each_source_has_a_line(tmp_path):
-    """Each source has a line. A source that has not begun has no offsets. Ids of topics are kept separately."""
+    """A batch's file has a line per source, `-` for a source that has not begun; topic ids are kept separately."""
     lines = ('{"orders": {"0": 5}, "orders@AAAAAAAAAAAAAAAAAAAAAA": {}}', "-", '{"clicks": {"2": 1}}')
     found = offsets_done(checkpoint(tmp_path, offsets={"0": batch(*lines)}, commits=("0",)))
     assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found.offsets

@@ -102,7 +102,7 @@ def lines(data: Path, topic: str = "orders") -> list[str]:
 
 
 def test_a_mirrors_directory_takes_no_write(data):
-    """No task stages files in a mirror's directory, and nothing is committed: the mirror would refuse the directory."""
+    """While a mirror uses the directory, no task stages files in it and no write is submitted."""
     file = staged(data)
     (data / MIRROR).write_text("{}")
     for write in (lambda: staged(data), lambda: CommitRequest([data], ONCE, [file])):
@@ -305,7 +305,7 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
 
 
 def content(text: str) -> Content:
-    """Return the content of these lines as tasks compute it, which does not depend on their order."""
+    """Return the content of the lines of `text` as tasks compute it. The order of the lines does not matter."""
     return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
 
 
@@ -416,9 +416,9 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_abort_removes_what_was_staged(data):
-    """Abort removes staged files, but no file of a submitted write.
+    """Aborting a write removes its staged files, but not after the write was submitted.
 
-    The driver of a submitted write may have been replaced by another driver.
+    Another driver may have submitted the write and may wait for it.
     """
     file = staged(data)
     CommitRequest([data], ONCE, [file]).abort()

@@ -140,7 +140,7 @@ def test_a_compaction_while_a_log_is_loaded(engine, tmp_path, monkeypatch):
 
 
 def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_path, monkeypatch):
-    """If a compaction comes between reading indexes and log, both are checked again, and no damage is reported."""
+    """If a compaction runs between the reads of indexes and log, both are read again, and no damage is reported."""
     fill(engine, 0, 60)
     files = NativeFileSystem(read_only=True)
     verification = DirectoryVerification([tmp_path], files)

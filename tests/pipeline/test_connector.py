@@ -86,7 +86,7 @@ def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
 
 
 def test_without_maven_the_remedies_are_named(tmp_path, cache, monkeypatch):
-    """Without Maven the error names both remedies: install it, or name a folder with the jars."""
+    """Without Maven the error names both remedies: install Maven, or name a folder with the jars."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JarsMissingError, match=r"install Maven, or .* in TOPICFS_SPARK_KAFKA_JARS"):
         CONNECTOR.folder(say=str)

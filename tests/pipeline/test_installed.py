@@ -50,7 +50,7 @@ def outside():
 
 
 def run(python, folder, data, *statements):
-    """Return what `statements` print; they know only the name of the format, and run in `folder`."""
+    """Run `statements` in `folder`, where Spark finds the format only by its name; return what they print."""
     settings = SETTINGS | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
@@ -156,8 +156,8 @@ def test_of_a_wheel(tmp_path, data):
         # Code that is compiled against the package needs the .pxd files that setup.py generates for named
         # numbers.
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
-    # Adds the path of Spark's packages, but does not run .pth files there, such as that of the editable
-    # install.
+    # This line adds the path of Spark's packages. Python does not run the .pth files there, such as that of
+    # the editable install.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     write_strangers(packages)
     write_strangers(tmp_path)

@@ -101,7 +101,7 @@ def octets(text):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
 def test_reads_equal_a_consumers(name, level):
-    """Reads equal a broker's consumer for each codec, timestamp type, transaction, compacted and trimmed log."""
+    """A read returns a consumer's records for all codecs, timestamp types, transactions, compacted and cut logs."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
     table, _ = read(options_of(BROKER / "log-dirs", **given))

@@ -29,7 +29,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def data(tmp_path):
-    """Make `orders` of two partitions, compressed, over a week; `clicks`, stamped by the broker; and `empty`."""
+    """Make compressed `orders` (two partitions, a week of records), `clicks` with the broker's times, and `empty`."""
     settings = {"internal.segment.bytes": "9000", "message.timestamp.after.max.ms": str(1000 * HOUR)}
     with contextlib.closing(
         open_engine(tmp_path / "data", machine=Machine(clock=lambda: Timestamp(NEW_YEAR)))

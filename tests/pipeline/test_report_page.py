@@ -226,7 +226,7 @@ def test_a_single_further_topic_is_shown():
 
 
 def test_of_many_partitions_the_largest_have_shades_of_their_own():
-    """If there are many partitions, the seven largest have shades, in order, and the others share one."""
+    """If there are many partitions, each of the seven largest has its own shade, and all others share one shade."""
     topic = choose([numbers_of("t", number, log_bytes=100 + number) for number in range(20)], top=1).shown[0]
     series = series_of(topic)
     assert [*(f"partition {number}" for number in range(13, 20)), "13 others"] == [
@@ -248,7 +248,7 @@ def test_a_few_stray_times_do_not_flatten_a_plot():
 
 
 def test_a_moment_is_drawn_as_one():
-    """Records within one millisecond are drawn as a bar of one second, with time on both sides."""
+    """Records within one millisecond are drawn as a bar of one second in the middle of the time axis."""
     topics = choose([numbers_of("t", times=[NEW_YEAR, NEW_YEAR])], top=1).shown
     axis = time_axis(topics)
     amounts = [amount.records for amount in axis.amounts(topics[0].total.times)]

@@ -32,7 +32,7 @@ ROWS = [
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "hv", "value": b""}]},
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "h", "value": None}]},
 ]
-"""Rows no two of which are equal."""
+"""Rows that all differ from each other."""
 
 
 def content(rows, *, now=5, first=0):

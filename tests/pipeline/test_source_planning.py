@@ -110,7 +110,7 @@ def test_waiting_for_more():
 
 
 def test_lag():
-    """The lag is reported by partition. All records of a partition that the query has not seen count as lag."""
+    """The lag is reported by partition; if the query has not yet read a partition, all its records count as lag."""
     assert {A: 4, B: 7} == lag({A: 6}, {A: 10, B: 7})
 
 

@@ -57,7 +57,7 @@ def stream(spark, given):
 
 
 def told(error, condition):
-    """Return the line of topicfs in Spark's error, which must have `condition` and no worker's traceback."""
+    """Return topicfs's line in Spark's `error`. The error must have `condition`, and no traceback of a worker."""
     text = str(error)
     raised = raised_in(text)
     assert raised is not None, text

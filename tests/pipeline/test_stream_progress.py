@@ -28,7 +28,7 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 print("held", flush=True)
 sys.stdin.read()
 """
-"""Holds the lock of a data directory, as a broker does."""
+"""A program that holds the lock of a data directory, as a broker does."""
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -52,7 +52,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def follow(data):
-    """Return a function that makes the progress of a query over the topic from options."""
+    """Return a function that takes a query's options and returns its progress over the topic."""
     made = []
 
     def make(**given):
