@@ -36,9 +36,10 @@ MAX_MEMORY_BYTES = 8 << 30
 
 
 def pytest_configure() -> None:
-    """Limit memory, prepare Spark, and restore SIGINT, which a shell's background job ignores.
+    """Limit the memory of each process, prepare Spark's environment, and restore the default handling of SIGINT.
 
-    Programs started by tests can then be interrupted, and Spark starts and ends quickly.
+    With SPARK_SUBMIT_OPTS Spark starts and ends quickly. SIGINT is ignored if the tests run as a shell's background
+    job; with the default restored, tests can interrupt the programs that they start.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
@@ -96,7 +97,7 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """At the end, unmount what tests left mounted, and fail; unmount even if the run is killed."""
+    """Unmount what the tests left mounted, even if the run is killed; a run that ends by itself then fails."""
     with unmounted_in_the_end(tmp_path_factory.getbasetemp()):
         yield
 

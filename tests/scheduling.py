@@ -61,7 +61,7 @@ A Spark session gets faster the longer it runs. A broker takes three seconds of 
 of a CPU even when idle: twenty idle brokers would take half of a small machine.
 """
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
-"""The group of mount tests that run with a cluster; the same tests with a directory stay with their files."""
+"""The group of mount tests with a cluster. The variants of these tests with a data directory stay with their files."""
 SECONDS = {
     "a Debian": 600,
     "three brokers": 375,
@@ -120,8 +120,8 @@ def _group_of_test(item: pytest.Item) -> str:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
     """After a group's last test, tear down what the group shares, as if no other test followed.
 
-    This happens only in a worker of a parallel run, which runs a group once. Otherwise unneeded brokers would use CPU
-    time until the run ends.
+    Only a worker of a parallel run does this, because it runs each group once. If shared brokers stayed until the run
+    ends, they would use CPU time.
     """
     in_parallel = hasattr(item.config, "workerinput")
     if nextitem is None or not in_parallel or _group_of_test(item) == _group_of_test(nextitem):

@@ -1,4 +1,4 @@
-"""`python -m tests.seeds --seeds 200`: run Hypothesis tests with many seeds, except those that mount or need Java.
+"""`python -m tests.seeds --seeds 200`: run the Hypothesis tests that need neither a mount nor Java, with many seeds.
 
 `make test` runs each of these tests once, with one seed and fewer examples. This command runs seeds in turn, starting
 with `--first`. For each seed it prints a line, with the names of failed tests. Arguments after `--` go to pytest, for

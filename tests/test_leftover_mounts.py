@@ -28,7 +28,7 @@ def test_it(tmp_path):
     "after", ["pass", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], ids=["ended", "killed"]
 )
 def test_what_a_test_left_mounted_is_unmounted(tmp_path: Path, after: str):
-    """A leftover mount is unmounted even after kill -9; a run that ends by itself fails and names the mount point."""
+    """A leftover mount is unmounted even if the run was killed; a run that ends by itself fails and names the mount."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import no_mount_is_left\n")
     (tmp_path / "test_it.py").write_text(MOUNTS.format(after=after))
     options = [

@@ -41,7 +41,7 @@ PLUGINS = ("tests.randomness", "tests.repairs", "_hypothesis_pytestplugin")
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests in a folder with the plugins of this project that this module tests."""
+    """Run the tests in a folder with the pytest plugins that this module tests."""
     plugins = [word for plugin in (*PLUGINS, "no:cacheprovider") for word in ("-p", plugin)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), *plugins, *arguments],

@@ -54,7 +54,7 @@ def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subp
 def run_files(
     folder: Path, *arguments: str, ci: str | None, plugins: tuple[str, ...] = PLUGINS
 ) -> subprocess.CompletedProcess[str]:
-    """Run files without plugins that these tests do not need, because importing plugins takes time."""
+    """Run test files with only the given plugins, because importing plugins takes time."""
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -177,10 +177,7 @@ def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
 
 @pytest.mark.spark
 def test_sparks_python_processes_are_forked_after_their_imports(tmp_path, sockets):
-    """A forked process runs in the folder of the program that Spark started.
-
-    The program ends with the exit status of the forked process.
-    """
+    """A process forked for a program of Spark works in the program's folder; the program ends with its own status."""
     with spark_daemon(tmp_path, sockets) as one, spark_daemon(tmp_path, sockets) as other:
         for daemon in (one, other):
             size = int.from_bytes(daemon.stdout.read(4))
@@ -198,7 +195,7 @@ def test_sparks_python_processes_are_forked_after_their_imports(tmp_path, socket
 
 @pytest.mark.spark
 def test_the_forking_process_outlives_killed_programs(tmp_path, sockets):
-    """The forking process survives if programs are killed at any point, even together with processes that it forked."""
+    """The forking process survives kills of the programs at any point, even together with the forked processes."""
     for pause_seconds in (0.0, 0.03, 0.06):
         with spark_daemon(tmp_path, sockets) as ended:
             time.sleep(pause_seconds)
@@ -209,7 +206,7 @@ def test_the_forking_process_outlives_killed_programs(tmp_path, sockets):
             worker.connect(ended.stdout.read(size))
             forked = look(int.from_bytes(worker.recv(4))).parent
         forks = look(forked).parent
-        os.kill(forks, signal.SIGSTOP)  # Stop the server, so that it learns of both ends at the same time.
+        os.kill(forks, signal.SIGSTOP)  # Stop the forking process until both other processes have ended.
         os.kill(forked, signal.SIGKILL)
         wait_until(lambda: look(forked) is None, "the forked process has ended")
         ended.kill()

@@ -68,7 +68,7 @@ def test_max_rounds_limits_the_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """A case measures at least three rounds, even if its time is over. A case that reuses the rounds has as many."""
+    """A case measures at least three rounds, even if its time is over. A case that reuses them has as many rounds."""
     shared = SharedRounds(itertools.count().__next__)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
     again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)

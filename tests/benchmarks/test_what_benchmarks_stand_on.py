@@ -98,7 +98,7 @@ def test_missing_bytes_are_an_error(tmp_path):
 
 @pytest.mark.fuse
 def test_empty_file_systems_return_as_many_bytes(tmp_path):
-    """topicfs and the empty file systems return logs and records of equal sizes, which the benchmarks compare."""
+    """A log or record of topicfs has the same size in the empty file systems, so that read times can be compared."""
     size = whole_batches(3_200_000, SIXTEEN_KIB)
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
     with (

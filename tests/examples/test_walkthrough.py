@@ -1,4 +1,4 @@
-"""Every command of the walkthrough of Kafka's storage prints what the page shows, in both languages."""
+"""Every command of the walkthrough of Kafka's storage prints what the page shows; the page exists in two languages."""
 
 from __future__ import annotations
 

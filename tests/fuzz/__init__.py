@@ -1,1 +1,1 @@
-"""Fuzzing with bytes read as record batches (a coverage-guided run with atheris, and plain runs) or as requests."""
+"""Fuzz tests: arbitrary bytes are read as record batches (guided by coverage with atheris, or plain) or as requests."""

@@ -5,14 +5,15 @@ Without flags the command runs until it finds something, and writes new inputs t
     mkdir -p build/fuzz && python -m tests.soak fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
 
 FLAGS are libFuzzer's; `-help=1` lists them. A finding is written to a file `crash-…`, `timeout-…` or `oom-…` in this
-folder; after it was added to `tests/fuzz/corpus`, the tests read it with both builds. The run uses the codec's
+folder. Add the file to `tests/fuzz/corpus`, so that the tests read it with both builds. The run uses the codec's
 uncompiled sources, because the fuzzer sees coverage only in Python. The tests read the same corpus, and changed
 inputs of it, with the compiled build.
 
 `python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: write hostile batches with valid checksums
-to a mount and read them. Each request may use one second of CPU time, of which at most a quarter in the
-event loop, and 300 MB of memory (`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints each excess with
-the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
+to a mount and read them. Each request may use 300 MB of memory and one second of CPU time, at most a quarter of it in
+the event loop (`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints
+each request that exceeds a limit, with the options that repeat it (`--seed N --seconds 1`), and then ends with status
+1.
 
 `python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changed inputs of it with the compiled codec; `make
 sanitize` runs it with a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).

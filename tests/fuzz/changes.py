@@ -21,7 +21,7 @@ def read_changes(count: int) -> None:
 
 
 def changed(random: Random, inputs: list[bytes]) -> bytes:
-    """Return an input that was flipped at a few bytes, cut, repeated, or spliced with another input."""
+    """Return one of `inputs` with up to six random changes, such as flipped bits, or removed or inserted bytes."""
     data = bytearray(random.choice(inputs))
     for _ in range(random.randint(1, 6)):
         at = random.randrange(len(data) + 1)

@@ -141,9 +141,9 @@ def target(folder: Path) -> Iterator[Target]:
 
 
 def inputs() -> list[bytes]:
-    """Return the corpus, and each request that the listener serves.
+    """Return the inputs of the corpus, and each request of the listener in four states of the connection.
 
-    Each request is for several states, some of which do not allow the request.
+    Some of the states do not allow the request.
     """
     found = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     for api, _ in REQUESTS.values():

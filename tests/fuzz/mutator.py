@@ -29,7 +29,7 @@ class Mutator:
         self._random = Random(seed)
 
     def log(self) -> list[bytearray]:
-        """Return the batches of a round: a few, of which one may be repeated many times."""
+        """Return a few batches for a round; one of them may be repeated many times."""
         chosen = self._random
         batches = [self.batch() for _ in range(chosen.randint(1, 3))]
         again = chosen.choice(batches)

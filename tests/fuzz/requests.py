@@ -204,7 +204,7 @@ class Round:
         await self._ask("list", partial(fs.run_inline_or_in_thread, lambda: list(fs.readdir(fh, 0))))
 
     async def _read(self, fs: TopicFileSystem, name: str, node_id: int) -> None:
-        """Read a file at its beginning, a little further, and far beyond."""
+        """Read three times from the file's beginning on, then once three million bytes further."""
         opened = await self._ask(f"open {name}", partial(fs.open, node_id, os.O_RDONLY, 0))
         if opened is None:
             return

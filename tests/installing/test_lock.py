@@ -36,7 +36,7 @@ def test_a_locked_package_runs_on_debian_12(name: str):
 
 @pytest.mark.parametrize("requirement", REQUIRED, ids=lambda requirement: requirement.name)
 def test_the_lock_has_what_the_project_requires(requirement: Requirement):
-    """The lock has every requirement in an allowed version, with the requirement's marker, which pip-compile drops."""
+    """The lock has each requirement in an allowed version and with its marker; pip-compile alone would drop markers."""
     entries = re.findall(rf"(?mi)^{requirement.name}==([^ ]+)(?: ; (.+))? \\$", LOCK)
     assert 1 == len(entries), requirement.name
     version, marker = entries[0]
@@ -45,7 +45,7 @@ def test_the_lock_has_what_the_project_requires(requirement: Requirement):
 
 
 def needed(*extras: str) -> set[str]:
-    """Return the packages of `extras`, which scripts/sources.sh finds by the comments of the lock."""
+    """Return the packages that scripts/sources.sh finds for `extras` by the comments of the lock."""
     script = 'source scripts/sources.sh; needed "$@"'
     called = ["bash", "-euc", script, "needed", sys.executable, *extras]
     return set(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_step_prints_a_line() -> None:
-    """Each step prints one line; after the last step the broker serves these records."""
+    """Each step of a handover prints one line; after the last step the broker serves the moved records."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []
     handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk)
