@@ -98,7 +98,7 @@ def test_errors_are_reported_at_the_latest_by_close(address, client, tmp_path):
 
 
 def test_max_in_flight_needs_a_cluster(tmp_path):
-    """--max-in-flight is refused for a data directory, which appends each write as a whole."""
+    """--max-in-flight is refused for a data directory, because a data directory appends each write as a whole."""
     command = ("topicfs", "mount", "--max-in-flight", "2", str(tmp_path / "data"), str(tmp_path))
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 2 == ran.returncode

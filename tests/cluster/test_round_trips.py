@@ -1,4 +1,4 @@
-"""Shell commands in a mount of a distant cluster wait for few round trips, which the tests count."""
+"""The tests count the round trips for which shell commands wait in a mount of a distant cluster: there are few."""
 
 from __future__ import annotations
 

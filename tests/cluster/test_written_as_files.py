@@ -85,7 +85,7 @@ def test_what_is_written_is_read_by_consumers_and_shows_at_once(mounted, client,
 
 @pytest.mark.fuse
 def test_batches_are_copied_as_they_are(mounted, client):
-    """`cat log.batch >> log.batch` copies every codec, keys, headers, times and nulls, even when it is repeated."""
+    """`cat log.batch >> log.batch` copies every codec, keys, headers, times and nulls, even if it runs again."""
     source = known(mounted, client, "batches")
     known(mounted, client, "batches-copied")
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
@@ -267,7 +267,7 @@ def test_a_recreated_topic_under_open_files_is_another_one(mounted, client):
 @pytest.mark.fuse
 @pytest.mark.parametrize("stamped", [False, True])
 def test_retention_ignores_old_record_times_with_log_append_time(mounted, client, stamped):
-    """With LogAppendTime retention ignores old record times; otherwise `@status` warns of their early deletion."""
+    """With LogAppendTime retention ignores old record times; with CreateTime `@status` warns of early deletion."""
     name = f"stamped-{stamped}"
     settings = {"retention.ms": "86400000"} | ({"message.timestamp.type": "LogAppendTime"} if stamped else {})
     topic = known(mounted, client, name, settings=settings)

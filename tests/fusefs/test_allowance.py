@@ -142,7 +142,7 @@ def test_one_request_decodes_a_batch_once():
 def test_a_read_that_exceeds_its_allowance_is_short_or_fails(monkeypatch):
     """If a read exceeds its allowance, it returns fewer bytes.
 
-    A read for the page cache must not be short, so this read fails.
+    A read for the page cache must not be short. Such a read fails if it exceeds its allowance.
     """
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()

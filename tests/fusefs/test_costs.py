@@ -27,9 +27,9 @@ LARGE = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """A list that says for each call through BlockingCalls whether it ran in the event loop's thread.
+    """A list with an item per call through BlockingCalls: True if the call ran in the event loop's thread.
 
-    At the end, the fixture checks that no call did.
+    At the end, the fixture checks that no item is True.
     """
     seen: list[bool] = []
     run = BlockingCalls.run

@@ -186,7 +186,10 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
     client: MountClient, engine: Engine, in_loop, monkeypatch
 ):
-    """The status of many segments is made in a thread, because it asks the disk about each; listings make no status."""
+    """The status of many segments is made in a thread, because it asks the disk about each segment.
+
+    Listings make no status.
+    """
     await client.mkdir("orders")
     seen = in_loop(engine.partition("orders", 0), "status")
     for _ in range(2):
@@ -348,7 +351,7 @@ async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_
 
 
 async def test_opening_a_range_of_times_ends_with_its_program(engine: Engine, tmp_path):
-    """Opening a range of times, which searches each partition, ends with EINTR if its program has ended."""
+    """Opening a range of times searches each partition, and ends with EINTR if the program has ended."""
     engine.create_topic("orders", partitions=3)
     async with mounted(engine, tmp_path, look=lambda pid: None) as client:
         node_id = client.lookup("orders/@0-").node_id

@@ -167,13 +167,13 @@ def test_any_name_is_a_selector_or_refused(name: str) -> None:
 
 @given(st.text(alphabet="0123456789-@.TZ:+jsonkv", max_size=30))
 def test_near_names_never_break_the_parser(name: str) -> None:
-    """A string of characters that occur in selectors is parsed or raises SelectorError as well."""
+    """A string of characters that occur in selectors is parsed or raises SelectorError."""
     with contextlib.suppress(SelectorError):
         assert parse(name).suffix in ("", ".json", ".kv")
 
 
 def orders(*, start: int = 0) -> MemoryPartition:
-    """Return a log of offsets 100 to 109, two per batch, one per second from 1000 s on; it begins at `start`."""
+    """Return a log of offsets 100 to 109, two per batch, one per second from 1000 s on; `start` is its log start."""
     partition = MemoryPartition(base_offset=100)
     for number in range(0, 10, 2):
         partition.append(

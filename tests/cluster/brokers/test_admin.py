@@ -57,7 +57,7 @@ def names(client):
 
 
 def wait_until_deleted(client, name):
-    """Wait until the broker has forgotten a topic, which happens after the controller has answered the deletion."""
+    """Wait until the broker has forgotten a topic; the controller answers the deletion earlier."""
     wait_until(lambda: name not in names(client), "the topic is gone")
 
 

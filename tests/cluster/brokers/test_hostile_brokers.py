@@ -51,7 +51,7 @@ def hostile(served: Start) -> Iterator[Brokers]:
 
 
 def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
-    """Topics with illegal names, which would become paths, and partitions below 0 are left out and reported."""
+    """Topics with illegal names, and partitions below 0, are left out and reported: an illegal name could be a path."""
     for _ in range(2):  # The second answer is byte for byte the first.
         found = hostile.metadata()
         assert {"good": [0, 2]} == {name: list(topic.leaders) for name, topic in found.topics.items()}
@@ -88,7 +88,7 @@ def test_metadata_take_memory_in_proportion(served: Start) -> None:
 
 
 def test_an_answer_of_too_many_structures_is_refused() -> None:
-    """An answer with too many structures is refused before parsing, which would need far more memory than its bytes."""
+    """An answer with too many structures is refused before it is parsed: parsed, it would need far more memory."""
     count = MAX_STRUCTURES + 1
     answer = bytes(4) + varint_of_length(count) + bytes(4 * count)
     with pytest.raises(CorruptBatchError, match="more than 1,048,576 structures in one message"):

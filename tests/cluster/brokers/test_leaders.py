@@ -110,7 +110,7 @@ def test_an_unknown_topic_is_retried_a_few_times(leaders, topic, client):
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkeypatch):
-    """A topic that some broker knows by id is not deleted, even if its lagging leader repeatedly does not know it."""
+    """A topic is not deleted if some broker knows its id, even if a lagging leader repeatedly reports it as unknown."""
     name, topic_id = topic
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 1.0)
     attempts = Attempts(UNKNOWN_TOPIC_OR_PARTITION)

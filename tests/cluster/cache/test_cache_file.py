@@ -123,7 +123,10 @@ def test_damage_under_an_open_file_is_seen(written):
 
 
 def test_aborted_transactions_are_those_that_overlap(tmp_path):
-    """A read names the aborted transactions that overlap it, up to their markers, even after the file is reopened."""
+    """A read returns the aborted transactions that overlap it, even after the file was reopened.
+
+    A transaction extends from its first record to its marker.
+    """
     stamps = [(7, {}), (7, {}), (7, {"control": True}), (8, {}), (7, {}), (7, {"control": True}), (8, {})]
     data = b"".join(
         batch(

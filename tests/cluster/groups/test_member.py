@@ -180,7 +180,7 @@ def test_progress_is_committed_before_a_partition_is_given_up(begin: Begin) -> N
 
 
 def test_a_removed_member_holds_nothing_and_rejoins(begin: Begin) -> None:
-    """A removed member rejoins with a new id; others meanwhile read its partitions from the committed positions."""
+    """A removed member rejoins with a new id; meanwhile other members read from its committed positions."""
     world = begin().started()
     world.coordinator.assigned = (1,)
     world.coordinator.give_up()
@@ -261,7 +261,7 @@ def test_a_leaving_member_commits_first(begin: Begin) -> None:
 
 
 def test_a_member_leaves_even_if_its_last_commit_fails(begin: Begin) -> None:
-    """A member leaves even if its last commit fails; otherwise no position could be set until its session times out."""
+    """A member leaves even if its last commit fails: while it is a member, nobody can set a position of the group."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
     go_on = world.hold_up()

@@ -14,7 +14,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class Answering:
-    """A broker that answers from a table, which has an error code or an offset for each group."""
+    """A broker that answers from a table with an error code or an offset for each group."""
 
     def __init__(self, offsets: Mapping[str, int], codes: Mapping[str, int], *, old: bool = False) -> None:
         self.requests: list[list[str]] = []

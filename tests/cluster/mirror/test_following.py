@@ -235,7 +235,7 @@ def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
 
 
 def test_a_compacted_source(copy, client, broker):
-    """Records that survive compaction keep their offsets in the copy, with the gaps; so do later records."""
+    """Records that survive compaction, and later records, have the same offsets and gaps in the copy."""
     settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
     client.create_topic("compacted", settings=settings)
     client.produce(
@@ -277,7 +277,7 @@ def test_a_copy_that_was_compacted_here_continues(copy, client):
 
 
 def test_new_records_are_copied_until_the_mirror_is_stopped(copy, client, address):
-    """Until it is stopped, a following mirror copies new records and topics, and a concurrent reader sees them."""
+    """Until a following mirror is stopped, it copies new records and topics, and a concurrent reader sees them."""
     client.create_topic("live-a")
     stop, said = threading.Event(), []
     options = MirrorOptions(names=TopicNames(("live-*",)), metadata_seconds=0.1)

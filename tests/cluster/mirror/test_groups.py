@@ -1,4 +1,4 @@
-"""Mirrored group positions, which a group continues from after the mirror is handed to another cluster."""
+"""A group continues from its mirrored positions after the mirror is handed to another cluster."""
 
 from __future__ import annotations
 

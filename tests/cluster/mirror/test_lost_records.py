@@ -46,7 +46,7 @@ def test_records_that_the_source_lost_are_truncated(copy, client, broker):
 
 
 def epochs(directory, topic):
-    """Return the leader epoch file, which a broker writes slightly after an append, in another thread."""
+    """Return the text of the leader epoch file. A broker writes the file in another thread, shortly after an append."""
     return (directory / f"{topic}-0" / "leader-epoch-checkpoint").read_text()
 
 

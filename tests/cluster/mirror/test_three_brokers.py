@@ -82,7 +82,7 @@ def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path
 
 
 def newest(client, topic):
-    """Return each key's newest record, which compaction keeps."""
+    """Return the newest record of each key. Compaction keeps these records."""
     return {record.key: record for record in client.records(topic)}
 
 

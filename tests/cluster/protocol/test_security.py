@@ -39,7 +39,7 @@ def security(tmp_path):
 
 @pytest.fixture(scope="module")
 def scram_users(broker, client):
-    """Create bob's SCRAM credentials for both mechanisms, and wait until the broker, which lags, accepts him."""
+    """Create bob's SCRAM credentials for both mechanisms, and wait until the broker accepts them."""
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertion = UserScramCredentialUpsertion("bob", ScramCredentialInfo(kind, 4096), b"bob-secret")
         client.admin.alter_user_scram_credentials([upsertion])["bob"].result(TIMEOUT_SECONDS)
@@ -184,7 +184,7 @@ def test_a_clients_certificate(broker, security, certificates):
 
 @pytest.mark.java
 def test_a_certificate_and_a_password(broker, security, certificates):
-    """A listener may require TLS and SASL; TLS comes first, so an expired certificate fails whatever the password."""
+    """A listener may require TLS and SASL; TLS comes first, so an expired certificate fails with any password."""
     settings = {
         "security_protocol": "SASL_SSL",
         "ssl_truststore_location": certificates.authority,

@@ -22,7 +22,7 @@ BOUNDS = PartitionBounds(Offset(0), Offset(0), Offset(0), 0)
 
 
 class NoCluster:
-    """Replaces the leaders and brokers, which the catalog asks only about topics missing from metadata."""
+    """Replaces the leaders and brokers. The catalog asks them only about topics that are missing in the metadata."""
 
     def __init__(self) -> None:
         self.brokers = self
@@ -109,7 +109,7 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
 
 
 def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
-    """Partitions of a denied topic fail with the reason, until metadata have the topic again or it is deleted."""
+    """Partitions of a denied topic fail with the reason, until the metadata have the topic again or it was deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}

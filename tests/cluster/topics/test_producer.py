@@ -73,7 +73,7 @@ def losing(lose):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_was_appended_is_known_at_once(engine, client, durable):
-    """An append returns its offsets, and readers of both isolation levels see its records when it returns."""
+    """An append returns its offsets; from then on, readers of both isolation levels see its records."""
     partition = opened(engine, client, f"seen-at-once-{durable}")
     assert (0, 1) == partition.append(batch(b"a", b"b"), durable=durable)[:2]
     for isolation in Isolation:
@@ -279,7 +279,7 @@ def test_a_refused_append_fails_and_the_next_one_succeeds(engine, client):
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """Brokers take batches one at a time; the error for a refused batch says how many were appended before it."""
+    """Brokers take batches one at a time; the error for a refused batch says how many batches were appended before."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
     with pytest.raises(
         errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"

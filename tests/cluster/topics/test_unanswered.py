@@ -65,7 +65,7 @@ def withheld(relay, topic, partition=SILENT):
 
 @pytest.fixture
 def engine(address, client, relay):
-    """An engine that knows the bounds of all but one partition of a topic, which has one record in each partition."""
+    """An engine over a topic with one record per partition. It knows the bounds of all partitions but one."""
     client.create_topic(TOPIC, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         client.produce(TOPIC, [Outgoing(b"%d" % number, timestamp=TIME + number)], partition=number)

@@ -1,4 +1,4 @@
-"""Writes with acks=0, which are answered before their lines are appended, and the spellings of acks."""
+"""Tests of acks=0, with which a write is answered before its lines are appended, and of the spellings of acks."""
 
 from __future__ import annotations
 

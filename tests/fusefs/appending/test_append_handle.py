@@ -1,4 +1,4 @@
-"""Writes to an open file: which data is appended immediately, which at close(2), and which is flushed."""
+"""Which data of a write is appended immediately, which data is appended at close(2), and which data is flushed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_failure_at_flush_is_reported_once():
 
 
 async def test_release_appends_the_unfinished_line_and_reports_a_failure():
-    """RELEASE has no caller that could get an error, so an append that fails in it is reported in `@status`."""
+    """RELEASE has no caller that could get an error, so a failed append in RELEASE is reported in `@status`."""
     file = OpenFile()
     file.held = True
     await file.handle.write(b"bad")
@@ -104,7 +104,7 @@ async def test_a_durable_write_is_refused_like_any_other():
 
 
 async def test_fsync_puts_the_begun_line_on_disk_too():
-    """fsync(2) appends and flushes an unfinished line as well."""
+    """fsync(2) appends the unfinished line as a record and flushes it."""
     file = OpenFile()
     await file.handle.write(b"a\nb")
 

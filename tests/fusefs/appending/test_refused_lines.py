@@ -241,7 +241,7 @@ async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
 
 
 async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
-    """If the write of a line's second part failed, fsync(2) fails too, and the program can write the part again."""
+    """If the write of a line's second part failed, fsync(2) fails, and the program can write the part again."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     file.target.full = True
@@ -271,7 +271,7 @@ async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
 async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: str):
-    """If flush or fsync refuses an unfinished line, a later write of the line's remaining part is refused as well."""
+    """If flush or fsync refuses an unfinished line, a later write of the line's remaining part is refused."""
     file = OpenFile()
     await file.handle.write(b"bad")
     await fails(getattr(file.handle, call)(), errno.EINVAL)

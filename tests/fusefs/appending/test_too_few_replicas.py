@@ -1,4 +1,4 @@
-"""A write that is in the log but on too few disks fails, and repeating it does not append it again."""
+"""If too few disks have the lines of a write, the write fails, and repeating it does not append them again."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: 
 
 
 async def test_a_range_shows_the_batches_that_are_wholly_inside(orders: MountClient):
-    """A range shows only batches that lie completely inside the range, which includes its first and last offset."""
+    """A range includes its first and last offset, and shows only batches that lie completely inside."""
     first, second, third = (
         bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))
         for count, offset in ((2, 0), (3, 2), (2, 5))

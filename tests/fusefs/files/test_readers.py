@@ -65,7 +65,7 @@ async def test_queues_show_with_their_lag(shop: MountClient):
 
 
 async def test_a_status_shows_why_groups_cannot_be_read(shop: MountClient, monkeypatch: pytest.MonkeyPatch):
-    """If the positions of groups cannot be read, the status shows the reason instead, and keeps its other lines."""
+    """If the positions of groups cannot be read, the status has the reason in place of the lines of groups."""
 
     def fails(_topic: str) -> None:
         raise GroupError("a coordinator does not answer")

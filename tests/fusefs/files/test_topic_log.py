@@ -150,7 +150,7 @@ async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: Mount
 
 
 async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
-    """A lookup returns size 1 and forbids the kernel to cache it, so that the kernel asks for the real size later."""
+    """A lookup returns size 1 and does not let the kernel cache it, so that the kernel asks for the size later."""
     await spread(wide, 1)
 
     found = wide.lookup("orders/log").attributes()

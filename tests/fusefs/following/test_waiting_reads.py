@@ -230,7 +230,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
     bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ):
-    """The read of a process in another PID namespace, which has pid 0 here, ends after UNSEEN_READER_SECONDS."""
+    """A process in another PID namespace has pid 0 here; its read ends after UNSEEN_READER_SECONDS."""
     assert UNSEEN_READER_SECONDS > 1
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.UNSEEN_READER_SECONDS", 0.05)
     nursery.start_soon(bench.waiting.watch)

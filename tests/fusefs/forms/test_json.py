@@ -125,7 +125,7 @@ def test_sequences_that_are_no_utf8(value):
 
 @given(record_lists())
 def test_every_line_is_json_with_the_recordss_fields(records):
-    """Each line is JSON with exactly kcat's fields, which have the values of the record."""
+    """Each line is JSON with exactly kcat's fields and the record's values."""
     (columns,) = decode(encode(records))
 
     lines = JSON.render(columns, **WHERE, **EVERYTHING).decode().removesuffix("\n").split("\n")

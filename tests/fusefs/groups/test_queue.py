@@ -134,7 +134,7 @@ async def test_a_close_releases_the_held_records(queue: Queue):
 
 
 async def test_unknown_words_are_refused(queue: Queue):
-    """An unknown command fails. A command about a record that the file does not hold fails, too."""
+    """An unknown command fails, and so does a command about a record that the file does not hold."""
     queue.add(b"a")
     taker = queue.open()
     assert isinstance(await errno_of(taker.say("accept")), RecordNotHeldError)

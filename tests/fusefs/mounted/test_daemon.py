@@ -225,7 +225,7 @@ def brokers(unmounted: Mount, monkeypatch: pytest.MonkeyPatch) -> Mount:
 
 
 def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
-    """A read-only mount changes no byte of a broker's directory; it stores views in the user's cache."""
+    """A read-only mount changes no byte of a broker's directory, and stores its views in the user's cache."""
     before = fingerprint(brokers.data)
     brokers.start(read_only=True)
     assert "mode foreign" in brokers.status

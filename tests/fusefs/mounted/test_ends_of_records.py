@@ -45,9 +45,9 @@ def test_a_record_of_the_far_future_leaves_its_partition_usable(mount: Mount, ti
 
 
 def test_a_read_only_mount_says_which_records_it_does_not_show(unmounted: Mount):
-    """A read-only mount reports the records of a log that it cannot show before the log is split.
+    """If offsets of a log are too far apart for one segment, a read-only mount reports which records it hides.
 
-    Their offsets are too far apart for one segment. A writable mount splits such a log.
+    A writable mount splits such a log.
     """
     partition = unmounted.data / "t-0"
     partition.mkdir(parents=True)

@@ -146,7 +146,7 @@ CHANGES = (
 
 
 def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: Path):
-    """A second daemon cannot be writable; mounted read-only, it shows positions, and changing them gives EROFS."""
+    """A second daemon can only mount read-only; it shows positions, and changing a position gives EROFS."""
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @queues/jobs")
     mount.bash("exec 3<> @queues/jobs/orders/take; read -r job <&3; echo accept >&3")

@@ -255,7 +255,7 @@ def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path
 
 
 def test_children_share_a_membership(topic: Path, shared_mount: Mount):
-    """Child processes share the membership of their parent, which ends with the last close(2) of the file."""
+    """Child processes share the membership of their parent; it ends with the last close(2) of the file."""
     fill(topic, 4)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(

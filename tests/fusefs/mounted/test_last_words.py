@@ -64,7 +64,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
 
 
 def test_programs_that_use_a_mount_are_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The unmount of a mount in use fails and names the processes that use it; after their end it succeeds."""
+    """While programs use a mount, its unmount fails and names their processes; after they end, it succeeds."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:

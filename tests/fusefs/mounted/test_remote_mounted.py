@@ -1,6 +1,6 @@
 """A real mount over a remote engine that does not answer: most requests work, and waiting requests can be interrupted.
 
-The engine answers only when the test allows it, so a request that waits for the engine does not return before.
+The engine answers only when the test allows it. Until then each request that waits for the engine hangs.
 """
 
 from __future__ import annotations

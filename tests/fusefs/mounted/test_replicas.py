@@ -75,7 +75,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_returns(two: ReplicaDisks) -> No
 
 
 def test_a_queue_continues_when_a_disk_vanishes_and_returns(two: ReplicaDisks) -> None:
-    """If a disk vanishes and returns, accepted and rejected records stay so, and only the held record is read again."""
+    """After a disk vanished and returned, only the held record is read again, and no accepted or rejected record."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     jobs = two.mount.path / "@queues" / "jobs" / "orders"
     jobs.parent.mkdir()

@@ -30,7 +30,7 @@ def told(listening: socket.socket) -> list[str]:
 
 
 def test_the_manager_hears_each_state(listening: socket.socket) -> None:
-    """The manager gets one datagram for each state, which includes a line for people to read."""
+    """The manager gets one datagram for each state, with a line of text for people."""
     environment = {"NOTIFY_SOCKET": listening.getsockname(), "OTHER": "stays"}
     manager = ServiceManager.of_environment(environment)
     assert {"OTHER": "stays"} == environment
@@ -82,7 +82,7 @@ def test_the_watchdog_is_asked_for_by_the_environment(
 
 
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
-    """Inside its block, `send_watchdog` sends the watchdog messages that the event loop sends otherwise.
+    """Inside its block, `send_watchdog` sends the watchdog messages in place of the event loop.
 
     After the block, `send_watchdog` sends no more messages.
     """

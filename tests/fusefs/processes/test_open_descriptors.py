@@ -42,7 +42,7 @@ def test_o_append_is_seen_when_it_is_set_later(tmp_path: Path):
 
 
 def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):
-    """A file whose name was invalidated, which /proc shows with ` (deleted)`, still counts as open."""
+    """A file whose name was invalidated still counts as open, although /proc adds ` (deleted)` to its name."""
     path = tmp_path / "log"
     with path.open("w"):
         path.unlink()

@@ -181,7 +181,7 @@ async def test_a_failed_append_of_a_killed_program_is_reported(
 async def test_the_close_of_a_duplicate_takes_no_error_away(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If close(2) of a duplicate, as in a child, fails with an error, the next write to the file fails as well."""
+    """An error that close(2) of a duplicate descriptor returned is returned again by the next write to the file."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))

@@ -16,7 +16,7 @@ from topicfs.fusefs.nodes import view_measurer
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
 async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, name: str):
-    """A lookup sends no request to the engine. While it waits, the kernel looks up no other name of the directory."""
+    """A lookup sends no request to the engine: during a lookup the kernel looks up no other name of the directory."""
     await client.lookup(f"orders/0/{name}")
     assert not engine.line.calls
 
@@ -174,7 +174,7 @@ async def test_a_size_request_reads_little_beyond_the_measured_part(
 
 
 async def test_the_time_of_a_log_changes_with_what_arrives(client: Program, engine: StallingEngine):
-    """The mtime of a log changes when records arrive, which `tail -f` needs if the size is unknown."""
+    """The mtime of a log changes when records arrive: if the size is unknown, `tail -f` needs the mtime."""
     before = (await client.stat("orders/0/log")).mtime_ns
     engine.partition("orders", 0).arrive(b"d", time=TIME + 7)
     assert 5_000_000 == (await client.stat("orders/0/log")).mtime_ns - before

@@ -120,7 +120,7 @@ async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
     """Of two simultaneous mkdir(2) of the same name in `@groups` and `@queues`, one is refused."""
     await orders.mkdir(
         "@queues/first"
-    )  # Creates the topic for the records of groups, which takes longer than all calls below.
+    )  # Creating the topic for the records of groups takes longer than all calls below.
 
     async def make(path: str) -> None:
         with suppress(FileError):

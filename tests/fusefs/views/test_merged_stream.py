@@ -311,7 +311,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
 
 
 def test_too_many_records_of_one_offset_count_as_damage():
-    """A batch with too many records at one offset, which no producer makes, is reported as damaged."""
+    """A batch with too many records at one offset counts as damaged, because no producer makes such a batch."""
     partition = MemoryPartition()
     partition.add(b"before")
     same = b"".join(record(b"same") for _ in range(topicfs.fusefs.views.merged_stream.LINES_AT_ONCE + 1))

@@ -112,7 +112,7 @@ def test_a_damaged_batch_causes_the_same_error_with_threads(
 
 @pytest.mark.usefixtures("pool")
 def test_batches_too_large_for_threads_are_shown() -> None:
-    """Batches that the threads do not decompress, because they are too large, are shown as well."""
+    """Batches that are too large for the threads to decompress are shown."""
     partition = log_of(Codec.ZSTD)
     large = Record(Offset(0), Timestamp(1), None, bytes(read_ahead.LARGEST_CONTENT_BYTES + 1))
     partition.append(encode([large], BatchStamp(codec=Codec.ZSTD)))

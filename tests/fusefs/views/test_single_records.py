@@ -41,7 +41,7 @@ def test_a_record_comes_with_its_batch_and_place() -> None:
 
 
 def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
-    """In VALUES, a record's file is its value without a newline, empty for null; in other forms it is its line."""
+    """In VALUES, a record's file is the value without a newline, empty for null; in other forms, it is the line."""
     partition = MemoryPartition()
     partition.add(b"value", None, key=b"k")
     first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))

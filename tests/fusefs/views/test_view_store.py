@@ -154,7 +154,7 @@ def test_a_log_start_inside_a_segment_invalidates_its_stored_view(partition: Mem
 
 
 def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) -> None:
-    """The view files of removed segments are removed, and temporary files too; other files stay."""
+    """The view files of removed segments, and temporary files, are removed; other files stay."""
     views = views_of(partition)
     views.whole(VALUES).measure()
     directory = partition.directory
@@ -197,7 +197,7 @@ def test_a_read_only_directory_is_remembered_in_the_user_cache(
 
 
 def test_an_open_range_uses_stored_views(partition: MemoryPartition) -> None:
-    """An open range uses stored views; only its first segment, which it contains in part, is measured."""
+    """An open range uses stored views; only the segment that the range contains in part is measured."""
     views_of(partition).whole(VALUES).measure()
     partition.bytes_read = 0
     view = views_of(partition).range(VALUES, Offset(30), None)

@@ -62,7 +62,7 @@ def test_a_damaged_batch_has_no_positions(partition: MemoryPartition, damaged: i
 def test_a_read_across_the_place_fails_with_file_position_and_cause(
     partition: MemoryPartition, damaged: int, measured: bool
 ) -> None:
-    """A read across a damaged batch always fails with file, position and cause; reads on either side work."""
+    """A read across a damaged batch fails with file, position and cause; reads before and after the batch work."""
     partition.damage(3 * damaged)
     segment = partition.memory_segments[damaged // 4]
     view = PartitionViews(partition).whole(VALUES)
