@@ -152,7 +152,7 @@ def test_sections_are_cited_by_name():
 
 
 def test_sources_cite_sections_and_not_whole_pages():
-    """A source outside of tests cites a section of the specification rather than a whole page, which is too long."""
+    """A source outside of tests cites a section of the specification, because a whole page takes long to search."""
     pages = {ROOT / page for page in SPECIFICATION}
     assert [] == [
         str(each)
@@ -167,6 +167,6 @@ def _is_source(path: Path) -> bool:
 
 @pytest.mark.parametrize("page", SPECIFICATION)
 def test_every_section_of_the_specification_is_cited(page):
-    """Each section of the specification is cited in another file; otherwise the project does not need the section."""
+    """Each section of the specification is cited in another file, because the project needs no other section."""
     cited = {each.anchor for each in CITATIONS if each.target == ROOT / page and each.source != ROOT / page}
     assert [] == [anchor for anchor in anchors(ROOT / page) if anchor not in cited]

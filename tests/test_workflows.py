@@ -52,7 +52,7 @@ def test_wheels_are_built_for_each_supported_python():
 
 
 def test_the_checks_are_those_of_a_developer():
-    """The quick checks and the full suite are one command each, which developers can run in their checkouts."""
+    """Developers can run the quick checks with one command in their checkouts, and the full suite with another."""
     checks = commands("checks.yml")
     assert {"make quick", ".ci/run"} <= {*checks}
     assert [] == [line for line in checks if "pytest" in line or "mypy" in line or "ruff" in line]

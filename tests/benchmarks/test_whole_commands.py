@@ -18,7 +18,7 @@ def test_a_command_gets_its_input_and_takes_some_time(tmp_path):
 
 
 def test_a_command_that_fails_has_no_time():
-    """A command that fails has no time, because it may have ended early."""
+    """The time of a failed command does not count, because the command may have ended early."""
     with pytest.raises(subprocess.CalledProcessError, match="status 3"):
         seconds_of(["sh", "-c", "exit 3"])
 

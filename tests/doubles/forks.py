@@ -154,7 +154,7 @@ class Forks:
             return int(self._asked.recv(LARGEST_MESSAGE))
 
     def close(self) -> None:
-        """End the process that forks, which kills the programs that still run."""
+        """End the forking process; before its end it kills the programs that still run."""
         if self._process is not None:
             self._asked.close()
             self._process.wait()

@@ -35,7 +35,7 @@ _SHARES = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 
 
 
 class MortalDisk(SimulatedDisk):
-    """A disk whose process is killed when it makes change number `last_step` + 1."""
+    """A simulated disk. Its process is killed at the change with the number `last_step` + 1."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -59,7 +59,7 @@ class MortalDisk(SimulatedDisk):
 
 
 def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
-    """Run `run` and kill it after `steps` changes; return False if it ended before that."""
+    """Call `run`, and kill it after `steps` changes; return False if it ended earlier."""
     try:
         with disk.dying_after(steps):
             run()

@@ -15,7 +15,7 @@ SEQUENCES = 2**31
 
 
 class ModelBatch(NamedTuple):
-    """A batch as it was appended; `producer_id` -1 means that it has no producer."""
+    """A batch as it was appended; `producer_id` is -1 for a batch without a producer."""
 
     base_offset: int
     keys: tuple[bytes, ...]

@@ -11,7 +11,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 
 class Supply:
-    """The power supply of several disks, which fails before a chosen change to any of them."""
+    """The power supply of several disks. It fails before a chosen change to any of the disks."""
 
     def __init__(self) -> None:
         self.steps_left: int | None = None

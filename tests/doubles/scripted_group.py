@@ -32,7 +32,7 @@ class ScriptedMember:
         self.unanswered: list[Future[None]] = []
         self.answers = True
         self.undecided: tuple[TopicPartition, ...] = ()
-        """Partitions assigned to the member that it does not hold yet, because a transaction may still change their
+        """Assigned partitions that the member does not hold yet, because a transaction may still change their
         position.
         """
         self._listener = listener

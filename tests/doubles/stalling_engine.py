@@ -35,9 +35,9 @@ LONGEST_SECONDS = 30.0
 
 
 class Line:
-    """The connection to the cluster, which all calls that may wait use.
+    """The connection to the cluster. All calls that may wait use this object.
 
-    A call fails in the thread that made this object.
+    A call in the thread that made this object fails the test.
     """
 
     def __init__(self, control: Path | None = None) -> None:
@@ -67,7 +67,7 @@ class Line:
     def asks(self, call: str) -> None:
         """Call the hook `before_waiting`, and then wait for an answer.
 
-        The hook raises an error in a place that must not wait.
+        In code that must not wait, the hook raises an error.
         """
         self.before_waiting()
         self.passes(call)

@@ -103,7 +103,7 @@ def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offse
     ("offset", "entry"), [(36, (29, 1000)), (37, (29, 1000)), (38, (38, 2000)), (39, (38, 2000))]
 )
 def test_offsets_36_and_37_are_found_through_the_entry_before_38(tmp_path, capsys, offset, entry):
-    """The index entry 38 is for the batch of 36 to 38, but it is above 36 and 37, so only a lookup of 38 may use it."""
+    """The entry of offset 38 leads to the batch of 36 to 38, but lookups of 36 and 37 need an earlier entry."""
     log = segment_bytes(
         [
             BatchAt(0, 28, 1000),

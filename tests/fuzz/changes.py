@@ -11,7 +11,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def read_changes(count: int) -> None:
-    """Read the corpus and `count` changed inputs, which are the same in each run."""
+    """Read the corpus and `count` changed inputs. Each run makes the same changes."""
     random = Random(20_260_823)
     inputs = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     for data in inputs:

@@ -148,7 +148,7 @@ def test_offsets_that_do_not_follow_are_found(directory):
 
 
 def test_leader_epochs_are_held_against_their_checkpoint(directory):
-    """Leader epochs, which no checksum covers, must equal those of the checkpoint, and must never fall."""
+    """Leader epochs must never decrease, and must equal those of the checkpoint; no checksum covers them."""
     overwrite(directory / f"{SEGMENT}.log", 12, (5).to_bytes(4, "big"))
     causes = [finding.cause for finding in check(directory)]
     assert ["leader epoch 5, leader-epoch-checkpoint says 0", "leader epoch 0 after 5"] == causes

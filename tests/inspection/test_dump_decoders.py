@@ -236,7 +236,7 @@ def test_a_transactions_state():
     ],
 )
 def test_a_message_replaces_an_unreadable_record(key, value, told):
-    """For an unreadable record Kafka's message is printed instead, and the dump continues with the next record."""
+    """For an unreadable record the dump prints Kafka's message, and continues with the next record."""
     assert (told, None) == decoded(key, value)
 
 

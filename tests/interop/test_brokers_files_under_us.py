@@ -198,8 +198,8 @@ def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, na
     log = ours.load(tmp_path / name, settings, clean=True)
     for file in sorted(theirs.glob("*.log")):
         for batch in ours.batches_in(file.read_bytes()):
-            # Only a coordinator makes markers, so batches of topics with markers are appended as a follower
-            # does.
+            # Only a coordinator makes markers. So batches of topics with markers are appended as a follower
+            # appends them.
             (log.appender.append_as_follower if "transactions" in name else log.append)(batch)
     log.close()
     assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")

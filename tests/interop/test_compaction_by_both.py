@@ -1,6 +1,6 @@
 """The broker's cleaner and our cleaner make the same bytes from the same files.
 
-Our cleaner runs with the time of the broker's pass, which follows from the delete horizons in the broker's files.
+The delete horizons in the broker's files tell the time of the broker's pass. Our cleaner runs with this time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consumer groups move between a broker and our engine, which read each other's files and continue the groups."""
+"""Consumer groups move between a broker and our engine: each reads the other's files and continues the groups."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fill(data: Path, topic: str, *groups: str) -> None:
 
 
 def read_with_kcat(broker: Broker, group: str, topic: str, count: int) -> list[str]:
-    """Return the next records that kcat (librdkafka) gets as a member; without a position it begins at offset 0."""
+    """Return the next records that kcat (librdkafka) gets as a member, or the first ones if nothing is committed."""
     command = ["kcat", "-b", broker.bootstrap_server, "-G", group, "-q", "-c", str(count)]
     ran = subprocess.run(
         [*command, "-X", "auto.offset.reset=earliest", topic],

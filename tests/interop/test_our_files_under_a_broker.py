@@ -336,7 +336,7 @@ def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, way: str) -> None:
-    """A cleaned log has emptied batches and tombstones, and a consumer builds the same table from it as our engine."""
+    """A consumer and our engine build the same table from a cleaned log with emptied batches and tombstones."""
     one = placed[way, "compacted"]
     batches = [batch for log in one.ours.glob("*.log") for batch in scan(log.read_bytes())]
     assert any(not batch.record_count for batch in batches), "an emptied batch of a live producer"

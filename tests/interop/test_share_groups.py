@@ -1,4 +1,4 @@
-"""Share groups move between a broker and our engine, which read each other's files and continue the groups."""
+"""Share groups move between a broker and our engine: each reads the other's files and continues the groups."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def write_all_expired(writer: Writer) -> None:
 
 
 def write_transactions(writer: Writer) -> None:
-    """Write old and new commits and aborts, and an old transaction that stays open, which never expires."""
+    """Write old and new commits and aborts, and an old transaction that stays open and therefore never expires."""
     writer.write(OPEN, LONG_AGO, transactional=True)
     for number in range(BATCHES):
         producer_id, timestamp = (EXPIRED, LONG_AGO) if number % 4 < 2 else (LIVE, int(system_clock()))

@@ -48,7 +48,7 @@ def test_a_takeover_continues_after_any_interruption() -> None:
 def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
     """Wherever a handover is interrupted, a placed log has its log start and recovery point in the checkpoints.
 
-    Otherwise a starting broker would serve records below the log start, and recover valid logs.
+    Without these offsets a starting broker would serve records below the log start, and recover valid logs.
     """
     base, _ = handover.prepared_disk(handover.DATA)
     handover.given(base).prepare(handover.OwnCluster(base))

@@ -214,7 +214,7 @@ def test_an_interrupt_withdraws(data, owner, write):
 def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
     """A job waits for a claimed write as long as the owner lives, even beyond the timeout.
 
-    If the job failed instead, it would be run again and would write its records twice.
+    If the job failed, it would be run again and would write its records twice.
     """
     process = owner("sleeps")
     file = staged(data)

@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def install_maven(tmp_path, script):
-    """Install a program named mvn that runs `script`, which fills the folder `$output`."""
+    """Install a program named mvn that runs `script`. The script fills the folder `$output`."""
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\noutput=${{7#-DoutputDirectory=}}\n{script}\n")

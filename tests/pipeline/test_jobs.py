@@ -216,7 +216,7 @@ def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
 
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
-    """Spark reads an archive by the list of a tenth round, which has a merged file instead of the small files."""
+    """Spark reads all records of an archive, although every tenth round replaces small files by a merged file."""
     from topicfs.pipeline.archiving.files import archived_files
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 

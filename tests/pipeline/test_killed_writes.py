@@ -83,7 +83,7 @@ class Killing:
         return process
 
     def run(self, rounds: int) -> None:
-        """Write one version per round until the version is committed, and kill the job or the owner meanwhile."""
+        """In each round, write one version until it is committed; at some moment, kill the job or the owner."""
         with self._stack:
             for version in range(rounds):
                 if self._owner is None and self._chance.random() < 0.7:

@@ -46,7 +46,7 @@ def chosen_partitions(chosen, options):
 def a_bound(chosen, options, found, end):
     """Choose one form of the options `starting…` or `ending…`."""
     forms = ["none", "word", "offsets", "time", "times"]
-    # The connector also finds transaction markers by time, which have the broker's own time.
+    # The connector's search by time also finds transaction markers, whose time the broker sets.
     form = chosen.choice(forms[:3] if any(topic == "ledger" for topic, _ in found) else forms)
     starting = end == "starting"
     if form == "word":

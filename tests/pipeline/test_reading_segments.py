@@ -374,7 +374,7 @@ def replace_topic(path, *, text):
     ids=["made again", "gone"],
 )
 def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
-    """Records of a topic deleted during a read are lost. A new topic of the same name is never read instead."""
+    """If a topic is deleted during a read, its records are lost. A new topic of the same name is never read."""
     task = planned(make_topic(tmp_path, "a\nb\n"))
     replace_topic(tmp_path, text=text)
     with pytest.raises(DataLossError, match=said):

@@ -94,7 +94,7 @@ def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_ow
 
 @pytest.mark.spark
 def test_rows_outlive_the_disk_of_either_directory(spark, roots):
-    """If either directory is lost, the other directory has all rows. It accepts writes that leave out the lost one."""
+    """If either directory is lost, the other one has all rows and accepts writes that leave out the lost one."""
     write(spark, path_of(*roots), 70)
     shutil.rmtree(roots[0])
     write(spark, path_of(*roots), 5, without=str(roots[0]))
@@ -107,7 +107,7 @@ def test_rows_outlive_the_disk_of_either_directory(spark, roots):
 
 @pytest.mark.spark
 def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_path):
-    """If Spark repeats a micro-batch after a disk failed, the remaining directory shows that it is committed."""
+    """If Spark repeats a micro-batch after a disk failed, the remaining directory knows that it was committed."""
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))

@@ -86,7 +86,7 @@ ASKED = [
 @pytest.mark.parametrize("read", [batch, stream])
 @pytest.mark.parametrize(("changed", "condition", "line"), ASKED)
 def test_an_invalid_read_is_an_error(spark, folder, read, changed, condition, line):
-    """An invalid read gives an error with thing, cause and remedy. For a corrupt batch it has file and position."""
+    """An invalid read gives an error with thing, cause and remedy; for a corrupt batch, with file and position."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
     assert told(caught.value, f"TOPICFS_{condition}").startswith(line.format(folder=folder))

@@ -103,7 +103,7 @@ def test_foreach_batch_with_a_name_writes_each_batch_once(spark, data, tmp_path)
 
 
 def test_a_named_batch_job_that_runs_again_appends_nothing(spark, data):
-    """A repeated named job appends nothing, even if its tasks order rows differently. It fails with other rows."""
+    """A repeated named job appends nothing, even if its tasks order rows differently; with other rows it fails."""
     name = {"topic": "target", "txnAppId": "nightly", "txnVersion": "20260131"}
     write(spark.range(100, numPartitions=1).selectExpr("cast(id AS string) AS value"), data, **name)
     write(spark.range(100).repartition(5).selectExpr("cast(id AS string) AS value"), data, **name)

@@ -183,7 +183,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
 
 
 def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
-    """A checkpoint beyond the end of the remaining segments is no finding if the last segment was removed meanwhile.
+    """If the last segment is removed during the check, a checkpoint beyond the remaining segments is no finding.
 
     The end of the log is then unknown.
     """
@@ -198,7 +198,7 @@ def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
 
 
 def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
-    """A segment that was compacted into the previous segment meanwhile does not count as overlapping it."""
+    """A segment that is compacted into the previous segment during the check does not count as overlapping it."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)

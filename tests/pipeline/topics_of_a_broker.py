@@ -34,7 +34,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def write_topics(client: Client, log_dir: Path) -> Producer:
     """Make all topics; return once `log_dir` has the high watermarks and log starts that a reader of files needs.
 
-    The returned producer has an open transaction, which a later close ends.
+    The returned producer has an open transaction. The caller ends this transaction.
     """
     client.create_topic("orders", partitions=3, settings=SMALL_SEGMENTS)
     for number in range(3):

@@ -89,7 +89,7 @@ def tagged(fields):
 @pytest.mark.java
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_the_schemas_are_kafkas_own(java, api):
-    """Every field of each version of each message equals Kafka's, but this project leaves out some tagged fields."""
+    """Every field of each version of each message equals Kafka's, except for tagged fields that we leave out."""
     (path,) = java.jars.glob("kafka-clients-*.jar")
     with zipfile.ZipFile(path) as jar:
         for kind, schema in (("Request", api.request), ("Response", api.response)):

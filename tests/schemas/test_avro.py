@@ -162,7 +162,7 @@ def test_a_tree_is_shown():
 
 
 def test_a_decimal_has_a_bound():
-    """A decimal of 1 MiB, which takes minutes to read, is refused. A short one shows all digits and trailing zeros."""
+    """A decimal of 1 MiB, which takes minutes to read, is refused; a short one shows all digits and trailing zeros."""
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 8}
     assert b'"0.00000000"' == decoded(decimal, b"\x00")
     assert b'"-0.00000001"' == decoded(decimal, b"\x02\xff")

@@ -286,7 +286,7 @@ class Copies(KilledQuery):
                         log.write(lines)
 
     def look(self) -> int:
-        """Check the target; return the source's number of rows, or -1 if the daemon was killed meanwhile.
+        """Check the target; return the source's number of rows, or -1 if the daemon was killed during the check.
 
         Raises AssertionError.
         """

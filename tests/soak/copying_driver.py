@@ -1,4 +1,4 @@
-"""A Spark driver in its own process, which tests kill: a streaming query copies the topic `source` to `target`.
+"""A process with a Spark driver, which tests kill. Its streaming query copies the topic `source` to `target`.
 
     python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--stale COPY] [--seed N]
 

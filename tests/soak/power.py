@@ -67,7 +67,10 @@ class Expectation:
         self.lines = self.lines[: self.flushed]
 
     def meet(self, found: list[str]) -> None:
-        """Compare with the lines `found`, which must be there from now on. Raises AssertionError."""
+        """Compare the expected lines with `found`; from now on all lines in `found` must be there.
+
+        Raises AssertionError.
+        """
         assert len(found) == len(set(found)), f"a line is stored twice: {found}"
         certain = [line for line in found if line not in self.open]
         assert self.lines == certain, f"expected {self.lines}, found {certain} in {found}"

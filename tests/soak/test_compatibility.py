@@ -1,4 +1,4 @@
-"""The short form of the session with several Kafka releases, which uses only the tests' own release."""
+"""The short form of the session with several Kafka releases. It uses only the tests' own release."""
 
 from __future__ import annotations
 
