@@ -16,7 +16,7 @@ RENAMED = {
     "NOT_LEADER_OR_FOLLOWER": "NOT_LEADER_FOR_PARTITION",
     "INVALID_TOPIC_EXCEPTION": "TOPIC_EXCEPTION",
 }
-"""librdkafka's name of each Kafka error whose name differs, by Kafka's name."""
+"""librdkafka's names of the errors for which Kafka has another name, by Kafka's name."""
 UNKNOWN_THERE = {"INCONSISTENT_TOPIC_ID"}
 
 

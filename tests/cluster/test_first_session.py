@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.java, pytest.mark.fuse]
 
 
 def test_the_readmes_first_session_prints_what_it_says(address, tmp_path, client):
-    """Each command prints what the README shows, counting a last line without a newline as a line."""
+    """Each command prints what the README shows; a last line without a newline counts as a line."""
     session = sessions(ROOT / "README.md")[0]
     assert len(session) > 10
     client.delete_topics(["orders"])

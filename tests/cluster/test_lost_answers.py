@@ -118,7 +118,7 @@ def test_a_missing_producer_id_is_an_error(opened, relay, client):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_appends_after_an_unknown_result_are_stored(opened, relay, client, durable):
-    """After appends with an unknown result, each acknowledged append is stored once, even if several waited."""
+    """After appends with an unknown result, each acknowledged append is stored once, even if several appends waited."""
     told, doubtful = [], []
 
     def append(partition, value):
@@ -203,7 +203,7 @@ def test_after_a_malformed_answer_the_result_is_unknown(opened, relay, client):
 
 
 def test_batches_can_be_copied_between_partitions(opened, client):
-    """A copied batch gets the producer of the target partition. The leader then neither refuses nor drops the batch."""
+    """A batch copied to another partition gets that partition's producer, so that the leader appends it."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)
         for value in (b"a", b"b"):

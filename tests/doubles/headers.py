@@ -1,4 +1,4 @@
-"""Rows of batch headers as a scan returns them, for batches that do not exist."""
+"""Rows of batch headers in the form in which a scan returns them, for batches that tests invent."""
 
 from __future__ import annotations
 

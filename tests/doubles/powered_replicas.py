@@ -1,4 +1,4 @@
-"""Replicas on simulated disks of one machine, whose power can fail before any change to any of its disks."""
+"""Replicas on simulated disks of one machine. Its power can fail before any change to any of the disks."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def break_disk(disk: SimulatedDisk) -> None:
 
 
 def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> EmbeddedEngine:
-    """Open an engine with a topic that has a partition with one line in each directory."""
+    """Open an engine with a topic. Each directory has one of the topic's partitions, with one line."""
     engine = opened(disks, clock)
     engine.create_topic("t", partitions=2, overrides={"max.message.bytes": "7000"})
     for number, partition in engine.topic("t").partitions().items():

@@ -157,7 +157,7 @@ def test_every_row_of_the_table_is_tried():
     ],
 )
 def test_which_errors_are_reported(error: Exception, reported: bool):
-    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported. Other errors are reported only with `reported`."""
+    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are always reported, other errors only if `reported` is set."""
     assert file_error(error).reported is reported
 
 

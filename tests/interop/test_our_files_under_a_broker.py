@@ -101,7 +101,7 @@ def write_idempotent(partition: Log) -> None:
 
 
 def write_transactions(partition: Log) -> None:
-    """Write transactions of three batches and their markers, as in a leader's log, aborting every second one."""
+    """Write transactions of three batches and their markers, as in a leader's log. Every second one is aborted."""
     sequence = 0
     for number, records in enumerate(groups_of_records()):
         end = partition.offsets().log_end_offset
@@ -369,7 +369,7 @@ def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
 
 
 def complaints_of_emptied_batches(directory: Path) -> str:
-    """Return the tool's complaints about closed segments' time index entries of batches without records."""
+    """Return the tool's complaints about the time index entries, in closed segments, of batches without records."""
     lines = []
     for path in sorted(directory.glob("*.timeindex")):
         batches = list(scan(path.with_suffix(".log").read_bytes()))

@@ -105,7 +105,7 @@ def set_reset(java: Java, broker: Broker, group: str, value: str) -> None:
 
 
 def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a takeover, records that Kafka's consumer accepted are done; all others have their delivery counts."""
+    """After a takeover, records that Kafka's consumer accepted are done; all others keep their delivery counts."""
     name, group = "theirs", "billing"
     client = Client(node.bootstrap_server)
     client.create_topic(name, partitions=1)

@@ -1,4 +1,4 @@
-"""Tests of segments that are read as Arrow batches: equal to a broker's consumer, with damage, and with changes."""
+"""Tests that segments read as Arrow batches have a consumer's records, and of segments that are damaged or change."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_offsets_that_are_not_there(tmp_path):
 
 
 def test_small_batches_are_joined(tmp_path):
-    """Small batches are joined to one Arrow batch, with nulls, both timestamp types, and a start inside a batch."""
+    """Small batches, even with nulls, both timestamp types or a start inside a batch, are joined to one Arrow batch."""
     engine = open_engine(tmp_path)
     (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
     for number in range(20):

@@ -264,7 +264,7 @@ def test_a_batch_that_the_connector_planned(data, follow):
 
 
 def test_a_checkpoint_without_ids(data, follow):
-    """A stream continues an id-less checkpoint (old, or the connector's) by its offsets, and then stores ids."""
+    """If a checkpoint has no topic ids, a stream continues by its offsets, and then stores ids."""
     stream = follow()
     assert at(3, 0, orders=id_of(data)) == stream.advance(at(2, 0), most=None, now_ms=0)
     assert [(FIRST, 2, 3)] == read(stream.tasks(at(2, 0), at(3, 0)))

@@ -117,7 +117,7 @@ class Follower:
         self.size += len(data)
 
     def check(self, shown: Shown, *, whole: bool) -> None:
-        """Compare what was read with what was appended; `whole`: everything must have been read.
+        """Compare what was read with what was appended; if `whole` is true, everything must have been read.
 
         Raises AssertionError.
         """

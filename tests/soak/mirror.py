@@ -196,7 +196,7 @@ class Load(threading.Thread):
 
 
 def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int) -> Counter[str]:
-    """Mirror the brokers into `home`, and kill each mirror but the last; return the numbers of all steps and kills."""
+    """Mirror the brokers into `home`, and kill each mirror but the last; return how often the load took each step."""
     client, chance, copy = Client(brokers[0].bootstrap_server), random.Random(seed), home / "copy"
     several = len(brokers) > 1
     for (name, settings), replicas in zip(TOPICS.items(), cycle(REPLICAS), strict=False):

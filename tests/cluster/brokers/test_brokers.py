@@ -282,7 +282,7 @@ def test_a_silent_server_does_not_delay_requests(address, served):
 
 
 def test_a_connection_that_opens_late_is_kept(address):
-    """A connection may open only after the next server was asked. It is then kept for requests to its own server."""
+    """If a connection opens only after the next server was asked, it is kept for requests to its own server."""
     slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
 
     def connect(server, **how):

@@ -38,7 +38,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_files_are_trusted_after_a_clean_close(kept: Path) -> None:
-    """After a clean close the cache trusts its transactions and the list of aborted ones."""
+    """After a clean close the cache trusts its transactions and its list of aborted transactions."""
     cache = opened(kept)
     assert not cache.partition("cluster", "topic", 0).empty
     cache.close()

@@ -147,7 +147,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
 
 
 def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
-    """A second member gets what the first member revokes; if one leaves, the other starts at committed positions."""
+    """A second member gets partitions that the first revokes; if one leaves, the other takes over its positions."""
     one = joined(engine, topic, topic)
     until(lambda: numbers(one) == [0, 1], one)
     two = joined(engine, topic, topic)
@@ -387,7 +387,7 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
     held = HeldAnswer()
     leaving: Any = member_that_leaves(
         through, topic, relay, held
-    ).leave()  # Only its `_waiters` tell who waits.
+    ).leave()  # `_waiters` shows which calls wait for the member.
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(CALLS[call], through, topic)
         wait_until(lambda: leaving._waiters or asked.done(), "the call waits for the member, or has returned")
@@ -403,7 +403,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
     held = HeldAnswer()
     leaving: Any = member_that_leaves(
         through, topic, relay, held
-    ).leave()  # Only its `_waiters` tell who waits.
+    ).leave()  # `_waiters` shows which calls wait for the member.
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(through.groups.alter_config, topic, {"assignor": "range"})
         wait_until(

@@ -221,7 +221,7 @@ def test_a_leader_looks_after_partitions_that_are_added(begin: Begin) -> None:
 
 
 def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
-    """A follower does not rejoin for added partitions, but drops those of deleted topics."""
+    """A follower does not rejoin for added partitions, but drops the partitions of deleted topics."""
     world = begin().started()
     world.catalog.counts["orders"] = 3
     world.member.topics_changed()
@@ -247,7 +247,7 @@ def test_a_member_keeps_its_partitions_without_a_coordinator(begin: Begin) -> No
 
 
 def test_a_leaving_member_commits_first(begin: Begin) -> None:
-    """A leaving member first commits what its reader asked to commit."""
+    """A leaving member first sends the commits that its reader has requested."""
     world = begin().started()
     go_on = world.hold_up()
     left = world.member.leave()

@@ -45,7 +45,7 @@ def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[st
 
 
 def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Return a function that changes Metadata answers to those of a lagging broker, for which TOPIC has `topic_id`."""
+    """Return a function that changes Metadata answers: the broker lags, so TOPIC still has the id `topic_id`."""
 
     def change(answer: dict[str, Any]) -> Mapping[str, Any]:
         topics = answer["topics"]

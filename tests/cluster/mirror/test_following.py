@@ -383,7 +383,7 @@ def test_a_mirror_stays_below_its_limit(copy, client, address):
 
 
 def test_the_command_prints_a_summary(copy, client):
-    """The command's last line has the numbers of what it did; a name that matches no topic is an error."""
+    """The last line that the command prints says what was copied; a name that matches no topic is an error."""
     client.create_topic("commanded", partitions=2)
     client.produce("commanded", lines("a"))
     words = ["mirror", str(copy.address), str(copy.directory), "--once", "--topics"]

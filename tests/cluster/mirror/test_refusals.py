@@ -108,7 +108,7 @@ def as_alice(copy, broker):
 
 
 def test_topics_that_the_user_may_not_read(copy, client, broker):
-    """Readable topics are copied, describable ones are reported with the missing ACL, and hidden ones are not seen."""
+    """Only readable topics are copied; for topics that can only be described, the missing ACL is reported."""
     topics = ("acl-described", "acl-free", "acl-hidden")
     for topic in topics:
         client.create_topic(topic)

@@ -347,7 +347,7 @@ def test_every_answer_of_a_round_trip_can_demand_a_pause(served, connect):
 
 @pytest.mark.parametrize(("demanded_ms", "longest"), [(2**31 - 1, 600), (30_000, 30), (-(2**31), 0)])
 def test_a_pause_has_a_bound(demanded_ms, longest):
-    """A pause is at most ten minutes, so that a wrong number cannot stop requests for weeks; negative means none."""
+    """A pause is at most ten minutes, so that a wrong number cannot stop requests for weeks; negative means 0."""
     throttle = Throttle()
     throttle.note({"throttleTimeMs": demanded_ms})
     assert longest - 10 <= throttle.left() <= longest

@@ -1,4 +1,4 @@
-"""Appends that begin before earlier ones end are stored in order and once, each with its own result."""
+"""Appends may begin before earlier appends end; each is stored once and in order, and has its own result."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
 
 
 def test_an_append_that_waits_comes_after_begun_appends(engine, client):
-    """An append that waits also collects the results of begun appends, whose callers get them when they ask."""
+    """A waiting append also collects the results of begun appends; their callers get these results when they ask."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
     assert 2 == partition.append(batch(b"c"), durable=True).base_offset
@@ -126,7 +126,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
 
 
 def test_appends_begun_after_a_refused_one_are_dropped(engine, client):
-    """Appends begun after a refused one are dropped, whether sent or not; the next append succeeds."""
+    """Appends that begin after a refused append are dropped, even if they were sent; the next append succeeds."""
     partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
     for value in (b"x" * 2000, b"b", b"c"):

@@ -94,7 +94,7 @@ async def test_many_waiters_are_woken_a_few_in_a_turn():
 
 
 async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
-    """A waiter that is canceled while others are woken is not called; the waiters after it are."""
+    """A waiter that is canceled while others are woken is not called, but the waiters after it are called."""
     wakeups, heard = Wakeups(Waker()), []
     cancels = [wakeups.wait(lambda n=number: heard.append(n)) for number in range(2 * WAKEUPS_PER_TURN)]
     wakeups.signal()

@@ -133,7 +133,7 @@ def test_eperm(topic: Path, call: Callable[[Path], object]):
 
 
 def test_eperm_for_internal_topics(mount: Mount):
-    """Users can neither create nor write internal topics; committing a group's first position creates one."""
+    """Users can neither create nor write internal topics, but the first commit of a group creates one."""
     mount.bash("mkdir orders @groups/g; echo x >> orders/0/log; cat @groups/g/orders/drain")
     for name in ("__transaction_state", "__share_group_state"):
         with fails(errno.EPERM):
@@ -267,7 +267,7 @@ def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
 
 
 def test_a_failed_fsync_stops_the_partition(mount: Mount):
-    """After fsync(2) failed with EIO, writes fail until the partition is reopened, because pages may be lost."""
+    """After fsync(2) failed with EIO, writes fail until the partition is reopened: the kernel may have lost pages."""
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", APPEND)
     os.write(descriptor, b"one\n")

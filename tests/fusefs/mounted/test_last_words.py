@@ -154,7 +154,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
 
 
 def test_newlines_in_last_words_are_escaped() -> None:
-    """Newlines in the messages about lost data are escaped; of many messages only the first are printed."""
+    """Newlines in the messages about lost data are escaped; if there are many messages, only the first are printed."""
     words = LastWords()
     words.end(["orders/0/log: lost", "a\n.\nb"])
     descriptor = os.open(words.path, os.O_RDONLY)

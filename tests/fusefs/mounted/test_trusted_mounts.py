@@ -98,7 +98,7 @@ def test_an_unmount_waits_for_no_process_of_another(
 
 
 def test_an_unmount_reads_no_file_that_a_forged_status_names(base: Path, hostile: Callable[[], Path]) -> None:
-    """An unmount does not read the file that a forged `@status` names, which may be private or endless."""
+    """An unmount does not read the file that a forged `@status` names: the file may be private or endless."""
     secret = base / "secret"
     secret.write_text("a secret\n")
     secret.chmod(0o600)

@@ -20,7 +20,7 @@ def content(
     end: int | None = None,
     isolation: Isolation = Isolation.READ_COMMITTED,
 ) -> bytes:
-    """Return the rendering of the records from `start` up to but not including `end`, by default of all visible."""
+    """Return the rendering of the records from `start` to just before `end`; by default, of all visible records."""
     offsets = partition.offsets()
     first = offsets.log_start_offset if start is None else start
     last = offsets.visible_end(isolation)

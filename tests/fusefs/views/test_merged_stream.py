@@ -80,7 +80,8 @@ def read_all(reader: MergedReader, size: int = 7) -> bytes:
 def order_of(times: Times) -> list[tuple[int, int]]:
     """Return (partition, offset) of all records in merged order.
 
-    The partition with the smallest next timestamp comes first. If timestamps are equal, the lower number comes first.
+    The partition with the smallest next timestamp comes first. If timestamps are equal, the partition with the lower
+    number comes first.
     """
     queues = [[timestamp for batch in batches for timestamp in batch] for batches in times]
     heap = [(queue[0], number, 0) for number, queue in enumerate(queues) if queue]

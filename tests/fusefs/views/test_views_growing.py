@@ -162,7 +162,7 @@ def test_asking_for_a_size_does_not_wait_for_a_measurement(monkeypatch: pytest.M
 def test_records_removed_before_they_were_measured_are_reported_when_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If unmeasured records were deleted, `measure` and reads of the old view fail, but its `size` does not."""
+    """If unmeasured records were deleted, `measure` and reads of the old view fail, but `size` still works."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 0)
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")

@@ -211,7 +211,7 @@ class Crossing:
         assert not self.engine.warnings, f"{self.engine.warnings}"
 
     def compare_with(self, engine: Engine, chance: Random, *, exact_start: bool) -> None:
-        """Compare an engine with the models; raises AssertionError. `exact_start`: the engine owns the directory."""
+        """Compare an engine with the models; raises AssertionError. `exact_start` is true for the directory's owner."""
         assert set(self.topics) == set(engine.topics()), (
             f"expected topics {set(self.topics)}, found {set(engine.topics())}"
         )

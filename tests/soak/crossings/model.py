@@ -126,7 +126,7 @@ class PartitionModel:
         """Return the possible last stable offsets of a log that starts at `start`.
 
         Several are possible only if the log may have forgotten a transaction because its first records were deleted.
-        `loaded`: an engine has loaded the log with this start.
+        `loaded` is true if an engine has loaded the log with this start.
         """
         options = []
         for since, certain in self.producers.open_since():

@@ -120,7 +120,7 @@ def run_seed(
 
 
 def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
-    """Do one step, with all choices made from the seed and the number of the step."""
+    """Do one step. All its choices follow from the seed and the number of the step."""
     chance = Random(f"{seed}/{step}")
     action = chance.choices([*ACTIONS], [*ACTIONS.values()])[0]
     crossing.chance = crossing.disk.chance = chance

@@ -1,4 +1,4 @@
-"""Extreme settings, and switches that keep the machine from steps that known defects would make fail."""
+"""Extreme settings, and switches that turn off the steps that fail because of known defects."""
 
 from __future__ import annotations
 

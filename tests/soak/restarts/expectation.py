@@ -74,7 +74,7 @@ class Expectation:
     ) -> None:
         """Compare what an engine shows after a start with the earlier contents of the disks. Raises AssertionError.
 
-        `settled`: replicas have caught up since the start.
+        `settled` is true if replicas have caught up since the start.
         """
         for partition in PARTITIONS:
             self.apart[partition] = set()
@@ -157,7 +157,7 @@ class Expectation:
         return max(limit, min(known[Path(one.place)] for one in replicas if one.in_sync))
 
     def _read(self, engine: Engine, partition: TopicPartition, *, every: bool) -> Held | None:
-        """Return the visible records, or None if the partition is offline; `every`: it must be online."""
+        """Return the visible records, or None if the partition is offline; if `every` is true, it must be online."""
         found = engine.partition(*partition)
         state = found.status().state
         if state != "online":
