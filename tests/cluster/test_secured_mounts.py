@@ -55,7 +55,7 @@ def test_a_wrong_password_is_reported(mount, broker):
 
 
 def test_certificate_errors_name_the_setting(mount, broker, certificates):
-    """An unknown authority, a missing and an expired client certificate each give an error naming the setting."""
+    """An unknown authority, and a missing or expired client certificate, give an error that names the setting."""
     port = broker.ports["SSL"]
     tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
     line = said_by(mount(port, **{**tls, "ssl.truststore.location": certificates.stranger}))

@@ -95,7 +95,7 @@ class Forked:
 
 
 class Forks:
-    """A client of the process that forks, which is started with the first program."""
+    """A client of the forking process. The forking process is started with the first program."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None

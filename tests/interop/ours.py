@@ -24,7 +24,7 @@ READ_BYTES = 1 << 20
 
 
 def read_records(partition: Partition, isolation: Isolation = Isolation.READ_COMMITTED) -> list[Record]:
-    """Return every visible record from the log start on as a consumer gets it, after verifying checksums."""
+    """Verify checksums, and return every visible record from the log start on, as a consumer gets it."""
     offset = partition.offsets().log_start_offset
     reader = _Reader(offset)
     while True:

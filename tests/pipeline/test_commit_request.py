@@ -65,7 +65,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def owner(data):
-    """Start another process that owns the directory and does or does not accept requests."""
+    """Return a function that starts another owner of the directory, which accepts requests or does not."""
     processes = []
 
     def start(what: str) -> subprocess.Popen[str]:

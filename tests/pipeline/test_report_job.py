@@ -80,7 +80,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 
 def test_groups_of_a_directory_are_reported_with_their_lag(spark, data, tmp_path):
-    """The rows and the page have the groups' lags, only for topics of the report."""
+    """The rows and the page have the groups' lags in topics of the report, and no lags in other topics."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     with contextlib.closing(open_engine(data)) as engine:

@@ -76,7 +76,7 @@ def test_time_outs(tmp_path, text, seconds):
 
 
 def test_layout_is_read_without_opening(tmp_path):
-    """The layout, names and settings, can be read while another process owns the directory."""
+    """The layout (partitions and settings of topics) can be read while another process owns the directory."""
     engine = open_engine(tmp_path / "data")
     small = engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
     engine.create_topic("__consumer_offsets")

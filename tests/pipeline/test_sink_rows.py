@@ -27,7 +27,7 @@ UTC = dt.UTC
 
 
 def arrow():
-    """Import pyarrow, which only installations with the extra have."""
+    """Import pyarrow here, because only the extras `arrow` and `spark` install it."""
     import pyarrow as pa
 
     return pa
@@ -198,7 +198,7 @@ def test_a_key_is_refused_while_a_partition_is_missing():
 
 
 def test_a_large_row_is_written_where_the_topic_takes_it():
-    """A large row is written in its own, larger batch; the limit is only for batches of several records."""
+    """A large row is written in its own, larger batch; the encoder limits only batches of several records."""
     pa = arrow()
     from topicfs.pipeline.sink.rows import RowEncoder
 

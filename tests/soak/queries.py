@@ -29,7 +29,7 @@ from tests.pipeline.crashes import LINES, Moment, Scene
 from tests.soak import copies, recreated_topics
 
 LONGEST_START_SECONDS = 15.0
-"""Longest random time in seconds from a start to a kill, which may therefore precede the driver's first commit."""
+"""Longest random time in seconds from a start to a kill. A kill may precede the driver's first commit."""
 
 
 @dataclass

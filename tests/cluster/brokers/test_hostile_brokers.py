@@ -88,7 +88,7 @@ def test_metadata_take_memory_in_proportion(served: Start) -> None:
 
 
 def test_an_answer_of_too_many_structures_is_refused() -> None:
-    """An answer with too many structures is refused before it is parsed: parsed, it would need far more memory."""
+    """An answer with too many structures is refused before it is parsed, because parsing needs far more memory."""
     count = MAX_STRUCTURES + 1
     answer = bytes(4) + varint_of_length(count) + bytes(4 * count)
     with pytest.raises(CorruptBatchError, match="more than 1,048,576 structures in one message"):

@@ -29,7 +29,7 @@ def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
     ],
 )
 def test_the_umask_removes_permissions_of_group_and_others(umask: int, shown: tuple[str, ...]):
-    """The umask removes permissions of group and others that the owner has; read-only files are never writable."""
+    """The umask removes permissions from directories and files, not from links; read-only files stay read-only."""
     assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
 
 

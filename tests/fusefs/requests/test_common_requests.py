@@ -1,4 +1,4 @@
-"""The common requests, with a socket pair in place of the kernel's device: which are answered or forwarded."""
+"""Which requests are answered and which are forwarded; a socket pair takes the place of the kernel's device."""
 
 from __future__ import annotations
 

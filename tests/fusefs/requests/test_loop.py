@@ -74,7 +74,7 @@ async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
 
 
 async def test_an_uncommon_request_is_forwarded_to_the_library(served: Served):
-    """An uncommon request is forwarded unchanged to the library, and the library's message to the kernel."""
+    """An uncommon request is forwarded unchanged to the library; the library's message is forwarded to the kernel."""
 
     async def use() -> None:
         number = served.kernel.asks(MKDIR, b"orders\0")

@@ -86,7 +86,7 @@ async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
 
 
 async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient):
-    """A queue that has open files or stored state cannot be removed; an empty queue can."""
+    """A queue that has open files or stored state cannot be removed; an empty queue can be removed."""
     fh = await taken(orders, 1)
     with refused("ENOTEMPTY"):
         await orders.rmdir("@queues/q")

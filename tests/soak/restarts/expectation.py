@@ -65,7 +65,7 @@ class Expectation:
                 self.destroyed += 1
 
     def elected_unclean(self, partition: TopicPartition, start: int) -> None:
-        """Forget a partition's records after an unclean election, whose new leader's log began at `start`."""
+        """Forget a partition's records after an unclean election. The new leader's log began at `start`."""
         self.acknowledged[partition].clear()
         self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), start)
 
