@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 600
 """Timeout for making a tree. This takes three minutes on a slow network and a busy machine."""
 _ENTER = """
 set -eu
-# What others mounted through FUSE meanwhile stays theirs alone: held here it would not end with their umount.
+# This namespace has copies of all FUSE mounts. A copy would keep a mount alive after its user's umount.
 awk '$3 ~ /^fuse/ { print $2 }' /proc/mounts | tac | while read -r other; do umount --lazy "$(printf %b "$other")" || true; done
 mkdir -p "$changes/upper" "$changes/work" "$changes/root"
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$changes/upper,workdir=$changes/work" "$changes/root"

@@ -51,7 +51,7 @@ def test_a_new_topic_has_its_replicas_on_the_named_broker(broker: Broker, cluste
 
 
 def test_only_partitions_with_a_position_are_returned(cluster: KafkaCluster) -> None:
-    """Only partitions with a position are returned (0 is a position); an unknown group or empty request has none."""
+    """Only partitions with a position, which may be 0, are returned; an unknown group or an empty request has none."""
     assert {} == cluster.positions("billing", PARTITIONS)
     cluster.set_positions("billing", {PARTITIONS[0]: Position(5), PARTITIONS[2]: Position(0, "note")})
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
@@ -60,7 +60,7 @@ def test_only_partitions_with_a_position_are_returned(cluster: KafkaCluster) -> 
 
 
 def test_the_positions_of_a_group_with_members_are_not_set(broker: Broker, cluster: KafkaCluster) -> None:
-    """The positions of a group with members are refused, and do not change."""
+    """If a group has members, setting its positions is refused, and the positions do not change."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_server, "group.id": "busy"})
     with closing(consumer):
         consumer.subscribe(["orders"])
