@@ -221,6 +221,19 @@ INCREMENTAL_ALTER_CONFIGS = api(
     flexible_since=1,
 ).asked_from(1)
 
+ALTER_CONFIGS = api(
+    33,
+    "AlterConfigs",
+    range(3),
+    request="""
+        resources [resourceType int8, resourceName string, configs [name string, value string?]],
+        validateOnly bool""",
+    response="""
+        throttleTimeMs int32,
+        responses [errorCode int16, errorMessage string?, resourceType int8, resourceName string]""",
+    flexible_since=2,
+)
+
 DESCRIBE_CONFIGS = api(
     32,
     "DescribeConfigs",
@@ -323,6 +336,7 @@ APIS = (
     DELETE_TOPICS,
     DELETE_RECORDS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     DESCRIBE_CLUSTER,

@@ -1,9 +1,10 @@
-"""Requests about settings: DescribeConfigs and IncrementalAlterConfigs."""
+"""Requests about settings: DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeAlias
 
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import RefusedError, answer_or_error
@@ -25,6 +26,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 _TOPIC_SOURCE, _FILE_SOURCE, _DEFAULT_SOURCE = 1, 4, 5
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 """Kafka's numbers for the sources of settings (first line), and for the types of their values (second line)."""
+Changes: TypeAlias = Mapping[str, str | None]
+"""New overrides of a topic by name; None removes an override."""
 _TYPES: Mapping[type, int] = {
     kinds.Boolean: _BOOLEAN,
     kinds.Ratio: _DOUBLE,
@@ -132,36 +135,52 @@ def created_settings(config: EngineConfig, topic: Topic) -> list[Values]:
     ]
 
 
+def alter_configs(broker: Broker, request: Request) -> Values:
+    """Answer AlterConfigs, which replaces all settings of each topic."""
+    return _altered(broker, request, _replacements)
+
+
 def incremental_alter_configs(broker: Broker, request: Request) -> Values:
-    """Answer IncrementalAlterConfigs. Only settings of topics can be changed; the broker's settings are in its file."""
+    """Answer IncrementalAlterConfigs."""
+    return _altered(broker, request, _changes)
+
+
+def _altered(broker: Broker, request: Request, read: Callable[[Topic, Iterable[Values]], Changes]) -> Values:
+    """Change settings of topics with the changes that `read` returns for each topic.
+
+    The broker's settings are in its file; clients cannot change them.
+    """
     resources, only_check = request.values["resources"], request.values["validateOnly"]
     named = [_resource(one) for one in resources]
-    responses = [
-        answer_or_error(_resource(one), partial(_alter, broker, one, named, only_check=only_check))
-        for one in resources
-    ]
+
+    def alter(one: Values) -> None:
+        if named.count(_resource(one)) > 1:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names the resource more than once")
+        if one["resourceType"] != TOPIC:
+            _check_broker(broker, one)
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST, "settings of the broker are changed in its server.properties"
+            )
+        topic = broker.engine.topic(one["resourceName"])
+        changes = read(topic, one["configs"])
+        wanted = {key: value for key, value in {**topic.overrides, **changes}.items() if value is not None}
+        TopicConfig.from_overrides(wanted, broker.config.topic_defaults)
+        if not only_check:
+            with broker.rest():
+                broker.engine.alter_config(topic.name, changes)
+
+    responses = [answer_or_error(_resource(one), partial(alter, one)) for one in resources]
     return {"responses": responses}
 
 
-def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: bool) -> None:
-    if named.count(_resource(one)) > 1:
-        raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names the resource more than once")
-    if one["resourceType"] != TOPIC:
-        _check_broker(broker, one)
-        raise RefusedError(
-            ErrorCode.INVALID_REQUEST, "settings of the broker are changed in its server.properties"
-        )
-    topic = broker.engine.topic(one["resourceName"])
-    changes = _changes(topic, one["configs"])
-    wanted = {key: value for key, value in {**topic.overrides, **changes}.items() if value is not None}
-    TopicConfig.from_overrides(wanted, broker.config.topic_defaults)
-    if not only_check:
-        with broker.rest():
-            broker.engine.alter_config(topic.name, changes)
+def _replacements(topic: Topic, configs: Iterable[Values]) -> Changes:
+    """Return the changes after which the topic has only the overrides in `configs`. Raises RefusedError."""
+    set_values = ({**one, "configOperation": SET} for one in configs)
+    return {**dict.fromkeys(topic.overrides), **_changes(topic, set_values)}
 
 
-def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None]:
-    """Return the topic's new overrides; the value None removes an override. Raises RefusedError, InvalidConfigError."""
+def _changes(topic: Topic, configs: Iterable[Values]) -> Changes:
+    """Return the changes that `configs` asks for. Raises RefusedError, InvalidConfigError."""
     changes: dict[str, str | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["configOperation"], one["value"]

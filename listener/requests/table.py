@@ -120,6 +120,7 @@ REQUESTS = {
         (messages.CREATE_PARTITIONS, topics.create_partitions),
         (messages.DELETE_TOPICS, topics.delete_topics),
         (messages.DESCRIBE_CONFIGS, configs.describe_configs),
+        (messages.ALTER_CONFIGS, configs.alter_configs),
         (messages.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs),
         (messages.DESCRIBE_LOG_DIRS, log_dirs.describe_log_dirs),
         (group_messages.FIND_COORDINATOR, groups.find_coordinator),

@@ -116,6 +116,18 @@ def test_an_admin_client(served: Served) -> None:
     assert {} == dict(served.engine.topics())
 
 
+def test_an_admin_client_replaces_settings(served: Served) -> None:
+    """AlterConfigs, which older clients and aiokafka send, removes the settings that it does not name."""
+    served.engine.create_topic("t", overrides={"retention.ms": "1", "segment.ms": "2"})
+    admin = AdminClient({"bootstrap.servers": served.address})
+    wanted = {"segment.ms": "3", "cleanup.policy": "compact"}
+    resource = ConfigResource("topic", "t", wanted)
+    with pytest.deprecated_call():
+        altered = admin.alter_configs([resource])[resource]
+    assert altered.result(TIMEOUT_SECONDS) is None
+    assert wanted == served.engine.topic("t").overrides
+
+
 def test_sources_of_settings(start: Callable[..., Served]) -> None:
     """A setting of the file has the broker's source and name, and only the topic's settings can be changed."""
     served = start(topic_defaults=TopicConfig(retention_bytes=5_000), num_partitions=3)

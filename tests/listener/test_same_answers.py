@@ -13,6 +13,7 @@ from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, fetching
 from topicfs.protocol import messages
 from topicfs.protocol.messages import (
+    ALTER_CONFIGS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -464,6 +465,44 @@ def test_altering_settings(both: Any) -> None:
     ):  # fmt: skip
         same(both, lambda client, changes=changes: ask(client, *changes))
     same(both, lambda client: ask(client, ("retention.ms", 0, "1"), topic="missing"))
+
+
+@pytest.mark.parametrize("version", ALTER_CONFIGS.request.versions)
+def test_replacing_settings(both: Any, version: int) -> None:
+    """AlterConfigs agrees for values and for refused changes, and replaces all settings of a topic."""
+    name = f"replaced-{version}"
+    create(both, name, configs=[{"name": "retention.ms", "value": "1"}, {"name": "segment.ms", "value": "2"}])
+
+    def ask(
+        client: RawClient, *values: tuple[str, str | None], topic: str = name, only_check: bool = False
+    ) -> Any:
+        configs = [{"name": name, "value": value} for name, value in values]
+        resource = {"resourceType": 2, "resourceName": topic, "configs": configs}
+        return client.ask(ALTER_CONFIGS, {"resources": [resource], "validateOnly": only_check}, version)
+
+    def overrides(client: RawClient) -> dict[str, Any]:
+        found = described(client, 2, name)
+        return {key: one["value"] for key, one in found.items() if 1 == one["configSource"]}
+
+    def same_overrides() -> dict[str, Any]:
+        """Return our overrides when the broker, which learns of changes later, has the same."""
+        ours = overrides(both[1])
+        wait_until(lambda: ours == overrides(both[0]), "the broker has the same overrides")
+        return ours
+
+    same(both, lambda client: ask(client, ("segment.ms", "3"), only_check=True))
+    assert {"retention.ms": "1", "segment.ms": "2"} == same_overrides()
+    for values in (
+        [("retention.ms", None)], [("retention.ms", "many")], [("no.such", "1")],
+        [("retention.ms", "1"), ("retention.ms", "2")],
+    ):  # fmt: skip
+        same(both, lambda client, values=values: ask(client, *values))
+    same(both, lambda client: ask(client, ("retention.ms", "1"), topic="missing"))
+    assert {"retention.ms": "1", "segment.ms": "2"} == same_overrides()
+    same(both, lambda client: ask(client, ("segment.ms", "3"), ("cleanup.policy", "compact")))
+    assert {"segment.ms": "3", "cleanup.policy": "compact"} == same_overrides()
+    same(both, ask)
+    assert {} == same_overrides()
 
 
 def test_describing(both: Any) -> None:
