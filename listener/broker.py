@@ -88,13 +88,13 @@ class Broker:
         self, engine: Engine, advertised: Endpoint, config: EngineConfig, limits: ListenerLimits
     ) -> None:
         self.engine = engine
-        self.config = config
+        self.node_id, self.cluster_id = _identity(engine, config)
+        self.config = config._replace(node_id=self.node_id)
         self.advertised = advertised
         self.limits = limits
         self.memory = Memory(limits)
         self.counts = ListenerCounts()
         self._budget = RequestBudget(limits.max_handled)
-        self.node_id, self.cluster_id = _identity(engine, config)
         self._by_id: Mapping[UUID, Topic] | None = None
         self._changes = 0
         self._lock = threading.Lock()
@@ -181,10 +181,13 @@ def check_leader_epoch(partition: Partition, asked: int) -> None:
 
 
 def _identity(engine: Engine, config: EngineConfig) -> tuple[int, str]:
-    """Return the node ID and the cluster ID that the data directories record."""
+    """Return the node ID and the cluster ID that the data directories record.
+
+    `node.id` of the settings counts only for new directories: a directory of a broker keeps that broker's ID.
+    """
     disk = NativeFileSystem(read_only=True)
     for directory in engine.directories():
         meta = None if directory.offline else read_meta_properties(disk, Path(directory.path))
         if meta is not None and meta.cluster_id is not None:
-            return config.node_id, meta.cluster_id
+            return config.node_id if meta.node_id is None else meta.node_id, meta.cluster_id
     return config.node_id, new_id()

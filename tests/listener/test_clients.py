@@ -157,6 +157,19 @@ def test_sources_of_settings(start: Callable[..., Served]) -> None:
     assert [] == described(4, "", "num.partitions")
 
 
+def test_a_directory_keeps_its_node_id(start: Callable[..., Served]) -> None:
+    """The broker has the node ID of the directory's meta.properties, whatever the settings say later."""
+    start(node_id=7).close()
+    for settings in ({}, {"node_id": 9}):
+        with closing(start(**settings)) as served:
+            metadata = served.client().ask(METADATA, {"topics": [], "allowAutoTopicCreation": False}, 12)
+            assert [7] == [one["nodeId"] for one in metadata["brokers"]]
+            resource = {"resourceType": 4, "resourceName": "7", "configurationKeys": ["node.id"]}
+            asked = {"resources": [resource], "includeSynonyms": False, "includeDocumentation": False}
+            [result] = served.client().ask(DESCRIBE_CONFIGS, asked)["results"]
+            assert ["7"] == [one["value"] for one in result["configs"]]
+
+
 def test_a_list_of_throttled_replicas_is_extended(served: Served) -> None:
     """Values can be appended to each setting that is a list."""
     served.engine.create_topic("t", partitions=1)
