@@ -12,7 +12,14 @@ from uuid import UUID
 from topicfs.listener.broker import Broker, LocalPartition, Request, check_leader_epoch
 from topicfs.listener.errors import REFUSALS, RefusedError, code_of
 from topicfs.listener.file_piece import FilePiece, Piece
-from topicfs.listener.requests.fetch_sessions import LastShown, Session, TopicKey, Wanted, session_of
+from topicfs.listener.requests.fetch_sessions import (
+    SINCE_TOPIC_IDS,
+    LastShown,
+    Session,
+    TopicKey,
+    Wanted,
+    session_of,
+)
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Fetched, FileSpan, Isolation, Offset, Position
@@ -73,7 +80,7 @@ def _answer(
     by_topic: dict[TopicKey, list[Values]] = {}
     for (topic, _), values in shown:
         by_topic.setdefault(topic, []).append(values)
-    name = "topicId" if request.version >= 13 else "topic"
+    name = "topicId" if request.version >= SINCE_TOPIC_IDS else "topic"
     responses = [{name: topic, "partitions": partitions} for topic, partitions in by_topic.items()]
     return {"errorCode": code, "sessionId": session_id, "responses": responses}
 

@@ -17,11 +17,13 @@ from topicfs.storage.wire import Values
 
 FINAL, INITIAL = -1, 0
 """FINAL ends the session or asks for no session; INITIAL begins a session."""
+SINCE_TOPIC_IDS = 13
+"""From this version of Fetch on, topics are identified by their ids."""
 _MAX_SESSION_PARTITIONS = 100_000
 """Largest number of partitions in a session."""
 
 TopicKey: TypeAlias = str | UUID
-"""A topic's name; from version 13 on, its ID."""
+"""A topic's name; since SINCE_TOPIC_IDS, its ID."""
 
 
 class Wanted(NamedTuple):
@@ -42,7 +44,9 @@ class LastShown(NamedTuple):
 class Session:
     """The partitions that a client fetches; the partition to be read next comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_id: bool) -> None:
+        self.by_id = by_id
+        """True if the session's requests identify topics by their ids."""
         self.id = 0
         """The session's ID; 0 for a single request without a session."""
         self.epoch = INITIAL + 1
@@ -98,8 +102,9 @@ def session_of(request: Request) -> Session:
     values = request.values
     number, epoch = values.get("sessionId", 0), values.get("sessionEpoch", FINAL)
     sessions: dict[int, Session] = request.client.sessions
+    by_id = request.version >= SINCE_TOPIC_IDS
     if epoch in (FINAL, INITIAL):
-        session = Session()
+        session = Session(by_id=by_id)
         session.take(values)
         sessions.pop(number, None)
         if epoch == INITIAL:
@@ -112,6 +117,8 @@ def session_of(request: Request) -> Session:
         raise RefusedError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if epoch != found.epoch:
         raise RefusedError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    if by_id != found.by_id:  # A client that has just learned the ids begins a new session after this error.
+        raise RefusedError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
     found.take(values)
     found.epoch = epoch + 1 if epoch < 2**31 - 1 else 1
     found.incremental = True

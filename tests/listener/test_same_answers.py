@@ -322,7 +322,10 @@ def test_bounds_of_a_fetch(both: Any) -> None:
 
 
 def test_a_fetch_session(both: Any) -> None:
-    """Fetch sessions agree when begun, continued with or without new records, changed, or with a wrong epoch or id."""
+    """Fetch sessions agree when begun, continued with or without new records, and changed.
+
+    They also agree on requests with a wrong epoch or id, and on requests that name a topic in a session with topic ids.
+    """
     create(both, "session")
     ids: dict[int, int] = {}
 
@@ -333,6 +336,7 @@ def test_a_fetch_session(both: Any) -> None:
         offset: int | None = None,
         forget: bool = False,
         session: int | None = None,
+        version: int = 16,
     ) -> dict[str, Any]:
         unique = client.topic("session")["topicId"]
         asked = fetching("session", offset or 0)
@@ -342,7 +346,7 @@ def test_a_fetch_session(both: Any) -> None:
             asked["topics"] = []
         asked["forgottenTopicsData"] = [{"topicId": unique, "partitions": [0]}] if forget else []
         number = ids.get(id(client), 0) if session is None else session
-        found = client.ask(FETCH, {**asked, "sessionId": number, "sessionEpoch": epoch}, 16)
+        found = client.ask(FETCH, {**asked, "sessionId": number, "sessionEpoch": epoch}, version)
         if epoch == 0:
             ids[id(client)] = found["sessionId"]
         return {"answer": found, "known": found["sessionId"] == ids.get(id(client))}
@@ -352,6 +356,8 @@ def test_a_fetch_session(both: Any) -> None:
     same(both, lambda client: client.produce("session", batch(b"a")))
     same(both, lambda client: ask(client, 2))
     same(both, lambda client: ask(client, 3, offset=1))
+    same(both, lambda client: ask(client, 4, offset=1, version=12))
+    same(both, lambda client: ask(client, 4, version=12))
     same(both, lambda client: ask(client, 4, offset=99))
     same(both, lambda client: ask(client, 5))
     same(both, lambda client: ask(client, 6, forget=True))
