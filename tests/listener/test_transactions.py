@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from testing.broker.libraries import Java
 from tests.listener.serving import Served, serve
 from tests.listener.test_command import PROGRAM
 from topicfs.protocol.transaction_messages import (
@@ -242,6 +244,78 @@ def commits(one: Producer) -> bool:
             assert error.args[0].retriable(), error
         else:
             return True
+
+
+class Copier:
+    """Kafka's own test program, which copies topic `source` to `target` in transactions with its positions."""
+
+    def __init__(self, java: Java, address: str, count: int) -> None:
+        self._command = java.command(
+            "org.apache.kafka.tools.TransactionalMessageCopier",
+            *("--broker-list", address, "--transactional-id", "copier", "--consumer-group", "copiers"),
+            *("--input-topic", "source", "--input-partition", "0", "--output-topic", "target"),
+            *("--transaction-size", "10", "--max-messages", str(count)),
+            *("--enable-random-aborts", "--use-group-metadata"),
+        )
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self._copied = 0
+
+    def wait_for_a_transaction(self) -> None:
+        """Return after the next commit, or if all lines are copied. A copier that gave up is started again."""
+        assert self._process.stdout is not None
+        before = self._copied
+        while before == self._copied:
+            if line := self._process.stdout.readline():
+                self._copied = json.loads(line)["totalProcessed"]
+                continue
+            is_done = self.end() == 0
+            self._start()
+            if is_done:
+                return
+            before = self._copied
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.end()
+        self._start()
+
+    def end(self) -> int:
+        """Wait for the copier to end; return its exit status."""
+        self._process.communicate()
+        return self._process.returncode
+
+    def finish(self) -> None:
+        """Let the copier copy the remaining lines."""
+        while self.end():
+            self._start()
+
+
+@pytest.mark.java
+def test_kill_9_of_kafkas_exactly_once_copier_and_of_the_daemon(java: Java, tmp_path: Path) -> None:
+    """Each line is copied once, although the copier and the daemon are killed while transactions end."""
+    daemon = Daemon(tmp_path)
+    lines = [f"{number}".encode() for number in range(200)]
+    source = Producer({"bootstrap.servers": daemon.address})
+    for line in lines:
+        source.produce("source", line, partition=0)
+    assert 0 == source.flush(TIMEOUT_SECONDS)
+    copier = Copier(java, daemon.address, len(lines))
+    for victim in (daemon, copier, daemon):
+        copier.wait_for_a_transaction()
+        if victim is copier:
+            copier.kill()
+        else:
+            daemon.end(signal.SIGKILL)
+            daemon.start()
+    copier.finish()
+    assert lines == consumed(daemon, "target", len(lines))
+    daemon.end(signal.SIGTERM)
+    assert 0 == daemon.process.returncode
 
 
 def test_a_group_whose_name_is_too_long_gets_no_positions(served: Served) -> None:
