@@ -23,13 +23,16 @@ from pathlib import Path
 
 from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.coordination.shares.state.store import TOPIC as STATES_TOPIC
+from topicfs.coordination.transactions.transaction import Status
 from topicfs.migration.cluster import KafkaCluster, TopicDescription
 from topicfs.migration.handover_positions import PositionCommitter
 from topicfs.migration.journal import HandoverJournal, JournalTopic, read_journal, write_journal
 from topicfs.migration.partition_copy import PartitionCopy, copy_partition, first_base_offset, is_in_place
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
-from topicfs.migration.positions import belongs, read_positions
+from topicfs.migration.positions import belongs, directories_of, read_positions
 from topicfs.migration.share_groups import put_share_groups, read_share_groups
+from topicfs.migration.transactions import TOPIC as TRANSACTIONS_TOPIC
+from topicfs.migration.transactions import read_transactions
 from topicfs.replication.replicas.directories.engine import ReplicaLogManager
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.identifiers import decode_id
@@ -182,11 +185,7 @@ class Handover:
         self, cluster: KafkaCluster, journal: HandoverJournal, topics: Iterable[OwnTopic]
     ) -> None:
         by_name = {topic.name: topic for topic in topics}
-        directories = [
-            data_dir / names.partition_directory(partition)
-            for partition, data_dir in find_partitions(self._files, self._data).items()
-            if partition.topic == POSITIONS_TOPIC
-        ]
+        directories = directories_of(find_partitions(self._files, self._data), POSITIONS_TOPIC)
         positions = [
             position
             for position in read_positions(self._files, directories).values()
@@ -198,13 +197,10 @@ class Handover:
         self._put_share_groups(journal, by_name)
 
     def _put_share_groups(self, journal: HandoverJournal, topics: Mapping[str, OwnTopic]) -> None:
-        places = find_partitions(self._files, self._data)
-        states = [one for one in places if one.topic == STATES_TOPIC]
+        states = directories_of(find_partitions(self._files, self._data), STATES_TOPIC)
         if self._share_groups is None or not states:
             return
-        found = read_share_groups(
-            self._files, (), [places[one] / names.partition_directory(one) for one in states]
-        )
+        found = read_share_groups(self._files, (), states)
         own = {decode_id(topic.topic_id): name for name, topic in topics.items()}
         ids = {name: topic.topic_id for name, topic in journal.topics.items()}
         for line in put_share_groups(self._share_groups, found, own, ids):
@@ -334,7 +330,18 @@ class Handover:
         return next(with_journal, self._data[0])
 
     def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
-        """Raise StorageError for open transactions unless they are allowed: the cluster would never end them."""
+        """Raise StorageError for open transactions unless they are allowed: the cluster would never end them.
+
+        A transaction that is committed, but lacks markers, is never allowed. The markers decide which records and
+        positions count, and the cluster would abort the transaction in some places after it was committed in others.
+        """
+        states = directories_of(find_partitions(self._files, self._data), TRANSACTIONS_TOPIC)
+        for name, one in read_transactions(self._files, states).items():
+            if one.status is Status.PREPARE_COMMIT:
+                raise StorageError(
+                    f"transactional id {name}: its transaction is committed, but partitions lack the marker; start and "
+                    f"stop `topicfs serve`, which writes the markers, then run this again"
+                )
         for partition in (each for topic in topics for each in topic.open_transactions()):
             if not self._with_open_transactions:
                 raise StorageError(

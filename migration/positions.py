@@ -87,6 +87,15 @@ class _Replay:
                 self.newest[place] = change
 
 
+def directories_of(places: Mapping[TopicPartition, Path], topic: str) -> list[Path]:
+    """Return the directories of a topic's partitions; `places` has the log directory of each partition."""
+    return [
+        log_dir / names.partition_directory(partition)
+        for partition, log_dir in places.items()
+        if partition.topic == topic
+    ]
+
+
 def read_positions(
     files: FileSystem, directories: Iterable[Path], committing: Iterable[ProducerId] = ()
 ) -> dict[GroupPartition, group_records.CommittedOffset]:

@@ -27,6 +27,7 @@ from topicfs.migration.positions import (
     GroupStateRecord,
     Positions,
     belongs,
+    directories_of,
     group_batches,
     newer_than,
     position_batches,
@@ -111,10 +112,10 @@ class Takeover:
         # Check all before anything is written.
         self._check_free(topics)
         copies = self._plan_copies(topics, link=link)
-        transactions = read_transactions(self._files, _directories_of(log_dirs, TRANSACTIONS_TOPIC))
+        transactions = read_transactions(self._files, directories_of(log_dirs, TRANSACTIONS_TOPIC))
         groups = self._find_groups(log_dirs, topics, committing(transactions))
         share_groups = read_share_groups(
-            self._files, _directories_of(log_dirs, POSITIONS_TOPIC), _directories_of(log_dirs, STATES_TOPIC)
+            self._files, directories_of(log_dirs, POSITIONS_TOPIC), directories_of(log_dirs, STATES_TOPIC)
         )
         self._make_directories()
         with ExitStack() as stack:
@@ -205,7 +206,7 @@ class Takeover:
         If the data directory has the same or a newer position, the broker's position is left out.
         """
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
-        theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
+        theirs = directories_of(log_dirs, POSITIONS_TOPIC)
         found = read_positions(self._files, theirs, committing)
         by_name = {topic.name: topic for topic in topics}
         wanted = {
@@ -223,7 +224,7 @@ class Takeover:
             self._report(
                 f"{POSITIONS_TOPIC}: partitions are missing here; the groups in them stay on other brokers"
             )
-        ours = _directories_of(self._our_partitions(), POSITIONS_TOPIC)
+        ours = directories_of(self._our_partitions(), POSITIONS_TOPIC)
         present = read_positions(self._files, ours)
         elsewhere = {place.group for place in found} - {place.group for place in wanted}
         records = self._find_records(theirs, elsewhere | read_group_records(self._files, ours).keys())
@@ -317,7 +318,7 @@ class Takeover:
 
     def _put_transactions(self, transactions: Mapping[str, Transaction]) -> None:
         if transactions:
-            ours = _directories_of(self._our_partitions(), TRANSACTIONS_TOPIC)
+            ours = directories_of(self._our_partitions(), TRANSACTIONS_TOPIC)
             present = read_transactions(self._files, ours)
             with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
                 for line in put_transactions(engine, transactions, present):
@@ -361,11 +362,3 @@ def adopt_share_groups(
 def _taken_over(count: int, total: int, what: str) -> str:
     present = "" if count == total else ", the others were already there"
     return f"{count} of {total} {what} taken over{present}"
-
-
-def _directories_of(log_dirs: Mapping[TopicPartition, Path], topic: str) -> list[Path]:
-    return [
-        log_dir / names.partition_directory(partition)
-        for partition, log_dir in log_dirs.items()
-        if partition.topic == topic
-    ]

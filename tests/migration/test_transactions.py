@@ -1,17 +1,19 @@
-"""Tests of the transactions of a stopped broker.
+"""Tests of the transactions of a stopped broker or daemon.
 
-A takeover completes the transactions that the broker has decided, and reports the others.
+A takeover completes the transactions that the broker has decided, and reports the others. A handover refuses decided
+transactions that lack markers.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.doubles import handover
-from tests.doubles.handover import DATA, LOG_DIR, StoppingDisk, prepared_disk, served
+from tests.doubles.handover import DATA, LOG_DIR, OwnCluster, StoppingDisk, contents, prepared_disk, served
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.producing import batch
 from tests.doubles.records import NOW
@@ -22,14 +24,20 @@ from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.coordination.transactions.state_records import write_key, write_state
 from topicfs.coordination.transactions.transaction import Status, Transaction
 from topicfs.migration import takeover
+from topicfs.migration.cluster import GroupPosition
+from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import TRANSACTION_STATE
+from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.producers.append import Origin
+from topicfs.storage.producers.progress import own
 
 pytestmark = pytest.mark.slow
 
@@ -45,13 +53,13 @@ def _small_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover, "open_engine", partial(open_engine, config=CONFIG))
 
 
-def left(status: Status, *, version: int = 2) -> StoppingDisk:
+def left(status: Status, *, version: int = 2, directory: Path = LOG_DIR) -> StoppingDisk:
     """Return the disk of a broker that stopped while a transaction had the status `status`.
 
     No partition has a marker of this transaction.
     """
-    disk, _ = prepared_disk(LOG_DIR)
-    engine = served(disk, LOG_DIR)
+    disk, _ = prepared_disk(directory)
+    engine = served(disk, directory)
     for place in PLACES:
         engine.partition(*place).append(
             batch(b"sold", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
@@ -142,3 +150,40 @@ def test_a_transactional_id_that_is_in_use_is_left_alone() -> None:
     engine.close()
     [line] = take(disk)
     assert "transactional id tx: is known here" in line
+
+
+@pytest.mark.parametrize("marked", [(), PLACES])
+def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[TopicPartition, ...]) -> None:
+    """A handover is refused if the daemon was killed between the decision to commit and the last marker.
+
+    Without its marker the position would be lost, and a copier would copy the same records again. After a daemon has
+    written the markers, records and positions are handed over.
+    """
+    disk = left(Status.PREPARE_COMMIT, version=0, directory=DATA)
+    engine = served(disk, DATA)
+    for place in marked:
+        marker = encode_marker(
+            EndTransactionMarker(ControlType.COMMIT, 0),
+            timestamp=NOW,
+            producer_id=PRODUCER,
+            producer_epoch=0,
+        )
+        own(engine.partition(*place)).append(marker, origin=Origin.COORDINATOR)
+    engine.close()
+    cluster = OwnCluster(disk)
+    given = partial(
+        Handover, [DATA], [LOG_DIR], report=lambda _: None, files=disk, with_open_transactions=True
+    )
+    with pytest.raises(StorageError, match="transactional id tx: its transaction is committed, but"):
+        given().prepare(cluster)
+    assert {} == cluster.known
+    engine = served(disk, DATA)
+    assert isinstance(engine.groups, EmbeddedGroups)
+    coordinator = TransactionCoordinator(engine, engine.groups, EngineConfig(), ManualClock(NOW))
+    coordinator.maintain()
+    coordinator.close()
+    engine.close()
+    given().prepare(cluster)
+    given().place()
+    assert {"g": {PLACES[0]: GroupPosition(Offset(3))}} == cluster.groups
+    assert contents(disk, DATA)[PLACES[0]] == contents(disk, LOG_DIR)[PLACES[0]]
