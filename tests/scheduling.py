@@ -28,6 +28,7 @@ SHARING = {
     "Spark": (
         "tests/pipeline/test_aggregate.py",
         "tests/pipeline/test_killed_jobs.py",
+        "tests/pipeline/test_one_directory.py",
         "tests/pipeline/test_report_job.py",
         "tests/pipeline/test_spark_*.py",
         "tests/pipeline/test_verify_job.py",

@@ -33,6 +33,8 @@ from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions, run
 from topicfs.fusefs.metrics.address import parse_metrics_address
+from topicfs.listener.address import parse_endpoint
+from topicfs.listener.listener import ListenerOptions
 from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.schemas.places import SchemaPlaces
@@ -50,6 +52,7 @@ READ: dict[str, Any] = {
     "schemas": lambda fields: SchemaPlaces(**fields),
     "engine": lambda fields: EngineConfig(**fields),
     "metrics": parse_metrics_address,
+    "listener": lambda address: ListenerOptions(endpoint=parse_endpoint(address)),
 }
 
 
