@@ -20,7 +20,7 @@ from topicfs.storage.codec.compression.legacy import read_records
 from topicfs.storage.codec.headers import Batches, BatchHeader
 from topicfs.storage.codec.record_parts import CAUSES
 from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
-from topicfs.storage.model import AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
+from topicfs.storage.model import NO_TIMESTAMP, AbortedTransaction, Buffer, Header, Offset, Record, Timestamp
 
 if cython.compiled:
     from cython.cimports.topicfs.storage.codec.binary import fields, memory
@@ -226,6 +226,29 @@ class Columns:
                 break
             index += 1
         return index
+
+    def time_bounds(self) -> tuple[int, int]:
+        """Return the smallest and the largest timestamp; -1 and -1 if there are no records."""
+        column: cython.p_longlong = memory.int64s_of(self._block)
+        count: cython.Py_ssize_t = self._count
+        if not count:
+            return NO_TIMESTAMP, NO_TIMESTAMP
+        least: cython.longlong = column[fields.TIMESTAMPS * count]
+        most: cython.longlong = least
+        index: cython.Py_ssize_t
+        for index in range(1, count):
+            least = min(least, column[fields.TIMESTAMPS * count + index])
+            most = max(most, column[fields.TIMESTAMPS * count + index])
+        return least, most
+
+    def is_numbered_from(self, first: cython.longlong) -> bool:
+        """Return whether the offsets are `first`, `first` + 1, and so on without a gap."""
+        column: cython.p_longlong = memory.int64s_of(self._block)
+        index: cython.Py_ssize_t
+        for index in range(self._count):  # noqa: SIM110 (a generator would make an object for each record)
+            if column[index] != first + index:
+                return False
+        return True
 
     def find(self, offset: int) -> int:
         """Return the index of the first record at or after `offset`; if there is none, the number of records."""

@@ -57,7 +57,7 @@ def convert(
             looked.append(_Converted(batch.max_timestamp, _encoded(columns, batch, rules)))
             encodes = True
         else:
-            looked.append(_Converted(max(columns.timestamps, default=NO_TIMESTAMP), None))
+            looked.append(_Converted(columns.time_bounds()[1], None))
     if encodes:
         whole = bytearray().join(
             batches[batch.position : batch.position + batch.size_bytes]
@@ -105,6 +105,9 @@ def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
         return
     earliest = -NO_LIMIT - 1 if rules.before_max_ms == NO_LIMIT else now - rules.before_max_ms
     latest = now + rules.after_max_ms
+    least, most = columns.time_bounds()
+    if earliest <= least and most <= latest:  # The usual case, without an object for each record.
+        return
     bad = [
         index
         for index, timestamp in enumerate(columns.timestamps)
@@ -143,10 +146,7 @@ def _wants_encoding(columns: Columns, batch: Incoming, rules: AppendRules) -> bo
     codec = batch.attributes & CODEC_MASK
     if rules.codec is not None and rules.codec != codec:
         return True
-    first = batch.base_offset
-    return codec != Codec.NONE and any(
-        offset != first + index for index, offset in enumerate(columns.offsets)
-    )
+    return codec != Codec.NONE and not columns.is_numbered_from(batch.base_offset)
 
 
 def _encoded(columns: Columns, batch: Incoming, rules: AppendRules) -> bytearray:

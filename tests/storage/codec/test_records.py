@@ -282,6 +282,26 @@ def test_columns_find_the_first_record_as_late():
     assert [0, 1, 4, 2, 4, 3, 4] == [columns.find_time(time, offset) for time, offset in asked]
 
 
+def test_columns_have_bounds_of_their_times():
+    """`time_bounds` returns the smallest and the largest timestamp of any order, of records without times and of none."""
+
+    def bounds(*times):
+        records = [Record(number, time, None, b"v") for number, time in enumerate(times)]
+        (columns,) = decode(encode(records, base_offset=0, last_offset=max(len(times) - 1, 0)))
+        return columns.time_bounds()
+
+    assert [(3, 9), (-1, 7), (4, 4), (-1, -1)] == [bounds(5, 9, 3), bounds(7, -1), bounds(4), bounds()]
+    assert (0, 2**62) == bounds(2**62, 0)
+
+
+def test_columns_are_numbered_without_gaps():
+    """`is_numbered_from` accepts offsets that ascend by one from the given offset, and no others."""
+    for offsets, expected in (((7, 8, 9), True), ((7, 9), False), ((8, 9), False), ((), True)):
+        records = [Record(offset, 0, None, b"v") for offset in offsets]
+        (columns,) = decode(encode(records, base_offset=7, last_offset=9))
+        assert expected == columns.is_numbered_from(7)
+
+
 def test_columns_index_and_find():
     """Negative indexes count from the end. `find` returns the first record at or after an offset."""
     records = [Record(offset, offset, None, b"%d" % offset) for offset in (10, 20, 30)]
