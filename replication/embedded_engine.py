@@ -87,7 +87,7 @@ class EmbeddedEngine(LogManager):
         above = self._above
         if Duty.POSITIONS in due:
             self._keep(Duty.POSITIONS.value, lambda: above.groups.expire(now))
-        self._keep("share groups", lambda: above.queues.maintain(now))
+        self._keep("share groups", lambda: above.maintain_queues(now))
         if Duty.SCRUB in due:
             above.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
 

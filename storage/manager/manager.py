@@ -66,8 +66,8 @@ class LogManager:
         self._listeners = Listeners()
         self._lock, self._duty_lock = RLock(), Lock()
         self._closed = False
-        if not directories.read_only:
-            self._services = self._make_services()
+        self._making_services = Lock()
+        self._made_services: Services | None = None
 
     # Queries.
 
@@ -85,18 +85,22 @@ class LogManager:
         """A line with the progress of a change of topics that takes long; None if there is no such change."""
         return self._changes.progress.line
 
-    def _make_services(self) -> Services:
-        """Make the services. A read-only engine needs none, and importing them takes longer than most reads."""
+    @property
+    def _services(self) -> Services:
+        """The services, made on first use: importing them takes a tenth of a server's start. Blocks."""
         from topicfs.storage.manager.services import Services
 
-        return Services(
-            self,
-            self._directories,
-            self._warnings.add,
-            logs=self._logs,
-            write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
-            lend=self._lend,
-        )
+        with self._making_services:
+            if self._made_services is None:
+                self._made_services = Services(
+                    self,
+                    self._directories,
+                    self._warnings.add,
+                    logs=self._logs,
+                    write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
+                    lend=self._lend,
+                )
+            return self._made_services
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""
