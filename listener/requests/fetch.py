@@ -114,6 +114,8 @@ class _Reading:
         self._counted: dict[Key, _Counted] = {}
         self._changed: dict[Key, None] = {}
         """The partitions whose records must be counted again. Other threads add partitions."""
+        self._noted = False
+        """True once a partition changed while the request waited."""
 
     def wait(self) -> dict[Key, _Found]:
         """Return the records of all partitions once there are enough, or the waiting time is over.
@@ -144,6 +146,8 @@ class _Reading:
                 break
             self._let_go_of_memory()
             left = deadline - time.monotonic()
+            if left <= 0 and not self._noted and not any(sizes.values()):
+                return found  # The usual end of an idle consumer's wait.
             if left <= 0 or sum(sizes.values()) >= self._enough:
                 break
             with self._broker.rest():
@@ -153,6 +157,7 @@ class _Reading:
 
     def _note(self, key: Key) -> None:
         self._changed[key] = None
+        self._noted = True
         self._request.client.waiting.wake()
 
     def _take_changed(self) -> Iterator[Key]:
