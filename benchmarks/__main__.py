@@ -37,6 +37,7 @@ MODULES: dict[str, str] = {
     "compaction": "engine.compaction",
     "start": "engine.start",
     "shell": "peers.shell",
+    "listener": "peers.listener",
     "consumers": "peers.consumers",
     "spark": "spark.queries",
 }

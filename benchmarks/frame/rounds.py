@@ -10,12 +10,13 @@ import math
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from benchmarks.frame.question import Benchmark, Case, Conditions, SkippedError
+from benchmarks.frame.question import Benchmark, Case, Conditions, Goal, Side, SkippedError, Unit
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
 
 T = TypeVar("T")
@@ -97,36 +98,44 @@ def run_benchmark(
     )
 
 
-class SharedRounds(Generic[T]):
-    """The rounds of one side. The first case measures them, and later cases take other figures from them.
+class Figure(NamedTuple, Generic[T]):
+    """A case with one of the figures of shared rounds."""
+
+    name: str
+    unit: Unit
+    of: Callable[[T], float]
+    goals: tuple[Goal, ...]
+
+
+def shared_cases(
+    measures: Mapping[str, Callable[[], T]],
+    *figures: Figure[T],
+    max_rounds: int | None = None,
+    warm_up: bool = True,
+) -> Iterator[Case]:
+    """Yield a case for each figure. The first case measures the rounds of all sides; `measures` are by side.
 
     When these rounds are used up, a later case ends for all of its sides.
     """
+    kept: dict[str, list[T]] = {side: [] for side in measures}
 
-    def __init__(self, measure: Callable[[], T]) -> None:
-        self._measure = measure
-        self._kept: list[T] = []
+    def measured(side: str, of: Callable[[T], float]) -> float:
+        kept[side].append(measures[side]())
+        return of(kept[side][-1])
 
-    def measure(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that measures a round and returns a figure of it."""
+    def taken(rounds: Iterator[T], of: Callable[[T], float]) -> float:
+        for found in rounds:
+            return of(found)
+        raise RoundsEndedError
 
-        def measure() -> float:
-            found = self._measure()
-            self._kept.append(found)
-            return figure(found)
+    for number, (name, unit, of, goals) in enumerate(figures):
+        sides = tuple(
+            Side(side, partial(taken, iter(kept[side]), of) if number else partial(measured, side, of))
+            for side in measures
+        )
+        yield Case(name=name, unit=unit, sides=sides, goals=goals, max_rounds=max_rounds, warm_up=warm_up)
 
-        return measure
 
-    def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that returns another figure of each round, in order.
-
-        After the last round the function raises RoundsEndedError.
-        """
-        rounds = iter(self._kept)  # The iterator also returns rounds that `measure` adds later.
-
-        def reuse() -> float:
-            for found in rounds:
-                return figure(found)
-            raise RoundsEndedError
-
-        return reuse
+def percentile(share: float, latencies: Sequence[float]) -> float:
+    """Return the latency in milliseconds that a `share` of the latencies, in seconds, do not exceed."""
+    return sorted(latencies)[min(int(len(latencies) * share), len(latencies) - 1)] * 1e3

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.frame import units
-from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
-from benchmarks.frame.rounds import SharedRounds
+from benchmarks.frame.question import OURS, Benchmark, Cases, Conditions, Goal, WrongResultError
+from benchmarks.frame.rounds import Figure, percentile, shared_cases
 from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
 PIPE = "a pipe"
@@ -44,32 +44,16 @@ print(*taken, sep="\\n")
 def cases(conditions: Conditions) -> Cases:
     count = conditions.choose(full=300, short=150)
     with _channels(conditions.directory) as channels:
-        shared = {side: SharedRounds(partial(_latencies, count, *paths)) for side, paths in channels.items()}
-        yield Case(
-            name="p50",
-            unit=units.MILLISECONDS,
-            sides=tuple(
-                Side(side, rounds.measure(partial(_percentile, 0.5))) for side, rounds in shared.items()
-            ),
-            goals=(Goal(of=EMPTY, floor=5.0), Goal(of=PIPE)),
-        )
-        yield Case(
-            name="p99",
-            unit=units.MILLISECONDS,
-            sides=tuple(
-                Side(side, rounds.reuse(partial(_percentile, 0.99))) for side, rounds in shared.items()
-            ),
-            goals=(Goal(target=5.0), Goal(of=EMPTY), Goal(of=PIPE)),
+        ms, p50, p99 = units.MILLISECONDS, partial(percentile, 0.5), partial(percentile, 0.99)
+        yield from shared_cases(
+            {side: partial(_latencies, count, *paths) for side, paths in channels.items()},
+            Figure("p50", ms, p50, (Goal(of=EMPTY, floor=5.0), Goal(of=PIPE))),
+            Figure("p99", ms, p99, (Goal(target=5.0), Goal(of=EMPTY), Goal(of=PIPE))),
         )
 
 
-def _percentile(share: float, latencies: list[int]) -> float:
-    """Return the latency in milliseconds that a `share` of the lines do not exceed."""
-    return sorted(latencies)[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6
-
-
-def _latencies(count: int, written: Path, read: Path) -> list[int]:
-    """Return each line's latency in nanoseconds, from before its write(2) to after the read(2) that waited for it."""
+def _latencies(count: int, written: Path, read: Path) -> list[float]:
+    """Return each line's latency in seconds, from before its write(2) to after the read(2) that waited for it."""
     receiver = subprocess.Popen(
         [sys.executable, "-c", RECEIVE, str(read), str(count)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -90,7 +74,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
         receiver.kill()
         receiver.wait()
         receiver.stdout.close()
-    found = [int(line) for line in rest.split()]
+    found = [int(line) / 1e9 for line in rest.split()]
     if len(found) != count:
         raise WrongResultError(f"{read}: only {len(found)} of {count} lines came")
     return found

@@ -23,6 +23,8 @@ SETTINGS = {
     "log.flush.start.offset.checkpoint.interval.ms": "60000",
     "log.cleaner.backoff.ms": "15000",
     "log.index.size.max.bytes": "10485760",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
 }
 BROKER_HEAP, TOOL_HEAP = "1G", "512M"
 """Heap of the broker, as in kafka-server-start.sh, and heap of the tools."""
@@ -60,9 +62,27 @@ class BrokerTools:
     java: ServerJava
     client: Client
     """A client for setup that is not measured."""
+    pid: int
 
     def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
         return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
+
+    def perf_producer(self, topic: str, records: int, payload: Path, *properties: str) -> list[str]:
+        """Return the command that produces lines of the file `payload`, in random order."""
+        place = (
+            "--bootstrap-server",
+            self.bootstrap_server,
+            "--topic",
+            topic,
+            "--payload-file",
+            str(payload),
+        )
+        work = ("--num-records", str(records), "--throughput", "-1", "--command-property", *properties)
+        return self.java.command("org.apache.kafka.tools.ProducerPerformance", *place, *work)
+
+    def perf_consumer(self, topic: str, records: int) -> list[str]:
+        place = ("--bootstrap-server", self.bootstrap_server, "--topic", topic, "--num-records", str(records))
+        return self.java.command("org.apache.kafka.tools.ConsumerPerformance", *place, "--hide-header")
 
     def console_producer(self, topic: str) -> list[str]:
         main_class = "org.apache.kafka.tools.ConsoleProducer"
@@ -86,6 +106,6 @@ def broker_tools(home: Path) -> Iterator[BrokerTools]:
         raise SkippedError(str(error)) from None
     java = ServerJava(found.program, found.jars)
     with running_broker(home, java, SETTINGS) as broker:
-        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server))
+        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server), broker.pid)
         let_go()
         broker.stop()

@@ -26,7 +26,7 @@ from benchmarks.frame.question import (
     SkippedError,
     WrongResultError,
 )
-from benchmarks.frame.rounds import SharedRounds
+from benchmarks.frame.rounds import Figure, shared_cases
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.cpu_time import Timing
 from benchmarks.peers.broker import SETTINGS, ServerJava
@@ -132,28 +132,15 @@ def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
 def _cases(
     setup: SparkSetup, name: str, query: Callable[[str], None], goals: tuple[Goal, ...], *, quick: bool = True
 ) -> Iterator[Case]:
-    """Yield two cases about the same rounds: elapsed time, which has goals, and processor time."""
+    """Return two cases about the same rounds: elapsed time, which has goals, and processor time."""
     max_rounds = None if quick else SLOW_ROUNDS
     kept = tuple(goal for goal in goals if goal.of in setup.sides)
-    shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}
-    yield Case(
-        name=name,
-        unit=units.MILLION_RECORDS_A_SECOND,
-        sides=tuple(
-            Side(side, rounds.measure(partial(_speed, setup.records))) for side, rounds in shared.items()
-        ),
-        goals=kept,
-        max_rounds=max_rounds,
-        warm_up=quick,
-    )
-    yield Case(
-        name=name,
-        unit=units.MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
-        sides=tuple(
-            Side(side, rounds.reuse(partial(_speed_of_core, setup.records)))
-            for side, rounds in shared.items()
-        ),
-        goals=tuple(Goal(of=goal.of) for goal in kept),
+    of_processor = tuple(Goal(of=goal.of) for goal in kept)
+    elapsed, processor = units.MILLION_RECORDS_A_SECOND, units.MILLION_RECORDS_A_SECOND_OF_PROCESSOR
+    return shared_cases(
+        {side: partial(timed, partial(query, side)) for side in setup.sides},
+        Figure(name, elapsed, partial(_speed, setup.records), kept),
+        Figure(name, processor, partial(_speed_of_core, setup.records), of_processor),
         max_rounds=max_rounds,
         warm_up=quick,
     )

@@ -107,6 +107,12 @@ class Broker:
         return f"127.0.0.1:{self._port}"
 
     @property
+    def pid(self) -> int:
+        """The ID of the process that runs, or ran last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -15,7 +15,7 @@ from benchmarks.__main__ import MODULES, load_benchmark, main
 from benchmarks.frame import page, plots, record, summary, units
 from benchmarks.frame.question import Benchmark, Case, Goal, Side, SkippedError, Unit, WrongResultError
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunResult, Verdict
-from benchmarks.frame.rounds import SharedRounds, measure_case, run_benchmark
+from benchmarks.frame.rounds import Figure, measure_case, run_benchmark, shared_cases
 from benchmarks.frame.table import show, show_goals
 
 pytestmark = pytest.mark.slow
@@ -69,9 +69,8 @@ def test_max_rounds_limits_the_rounds():
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
     """A case measures at least three rounds, even if its time is over. A case that reuses them has as many rounds."""
-    shared = SharedRounds(itertools.count().__next__)
-    first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
-    again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
+    figure = Figure("", SPEED, float, ())
+    first, again = shared_cases({"a": itertools.count().__next__}, figure, figure, warm_up=False)
     assert (0.0, 1.0, 2.0) == measure_case(first, rounds=9, seconds=0).of("a").rounds
     assert (0.0, 1.0, 2.0) == measure_case(again, rounds=9).of("a").rounds
 
@@ -251,9 +250,8 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
 def test_a_case_can_reuse_the_rounds_of_another():
     """A case that reuses another case's rounds measures nothing. It takes the rounds in order, the warm-up included."""
     numbers = itertools.count().__next__
-    shared = SharedRounds(numbers)
-    first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))
-    again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(lambda number: 10.0 * number)),))
+    tens = Figure("", SPEED, lambda number: 10.0 * number, ())
+    first, again = shared_cases({"a": numbers}, Figure("", SPEED, float, ()), tens)
     assert (1.0, 2.0) == measure_case(first, rounds=2).of("a").rounds
     assert (10.0, 20.0) == measure_case(again, rounds=2).of("a").rounds
 

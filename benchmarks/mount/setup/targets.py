@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.frame.machine import filesystem_type
 from benchmarks.frame.question import Case, Conditions, Goal, Side, Unit, WrongResultError
-from benchmarks.frame.rounds import SharedRounds
+from benchmarks.frame.rounds import Figure, shared_cases
 from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.mount.setup.cpu_time import Timing, all_processors, timed
 from benchmarks.mount.setup.mounts import (
@@ -78,27 +78,21 @@ class MeasuredLogs:
         relative to `least` has a floor, because elapsed time, and the first writes to a virtual machine's memory,
         depend too much on the machine.
         """
-        shared = {
-            log.side: SharedRounds(partial(work, log))
-            for log in (self.ours, self.empty, *self.others, self.native)
+        measures: dict[str, Callable[[], Timing]] = {
+            log.side: partial(work, log) for log in (self.ours, self.empty, *self.others, self.native)
         }
         least = self.least
         if least is None:
             least = f"empty, then {self.native.side}"
-            shared[least] = SharedRounds(lambda: work(self.empty).plus(work(self.native)))
+            measures[least] = lambda: work(self.empty).plus(work(self.native))
         beside = tuple(Goal(of=other.side) for other in self.others if other.side != least)
         of_empty = Goal(of=EMPTY, target=target)
-        yield Case(
-            name=shown.name,
-            unit=shown.unit,
-            sides=tuple(Side(side, rounds.measure(shown.elapsed)) for side, rounds in shared.items()),
-            goals=(of_empty, Goal(of=least, target=target_of_least), *beside),
-        )
-        yield Case(
-            name=shown.name,
-            unit=shown.processor_unit,
-            sides=tuple(Side(side, rounds.reuse(shown.cpu)) for side, rounds in shared.items()),
-            goals=(of_empty, Goal(of=least, target=target_of_least, floor=floor), *beside),
+        goals = (of_empty, Goal(of=least, target=target_of_least), *beside)
+        with_floor = (of_empty, Goal(of=least, target=target_of_least, floor=floor), *beside)
+        yield from shared_cases(
+            measures,
+            Figure(shown.name, shown.unit, shown.elapsed, goals),
+            Figure(shown.name, shown.processor_unit, shown.cpu, with_floor),
         )
         if target is None and target_of_least is None:
             return
@@ -106,16 +100,16 @@ class MeasuredLogs:
             name=f"{shown.name}, not pinned",
             unit=shown.unit,
             sides=tuple(
-                Side(log.side, SharedRounds(partial(_not_pinned, work, log)).measure(shown.elapsed))
+                Side(log.side, partial(_not_pinned, work, log, shown))
                 for log in (self.ours, self.empty, *self.others)
             ),
             goals=tuple(Goal(of=log.side) for log in (self.empty, *self.others)),
         )
 
 
-def _not_pinned(work: Callable[[MeasuredLog], Timing], log: MeasuredLog) -> Timing:
+def _not_pinned(work: Callable[[MeasuredLog], Timing], log: MeasuredLog, shown: Display) -> float:
     with all_processors(log.daemon):
-        return work(log)
+        return shown.elapsed(work(log))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
