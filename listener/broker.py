@@ -100,6 +100,7 @@ class Broker:
         self._lock = threading.Lock()
         self._cancel = engine.listen(self._topics_changed)
         groups = cast(EmbeddedGroups, engine.groups)
+        groups.client_requests.begin()
         self.transactions = TransactionCoordinator(engine, groups, config, system_clock)
         self.transactions.start()
 

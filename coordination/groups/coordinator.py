@@ -319,16 +319,24 @@ class GroupCoordinator:
                     writes.append(write)
         return writes
 
-    def remove_all(self, names: Iterable[str], reason: str) -> list[Write]:
-        """Remove all members of the named groups. The process of these members has ended, or is about to end."""
+    def remove_all(self, names: Iterable[str], reason: str, *, but_clients: bool = False) -> list[Write]:
+        """Remove all members of the named groups. The process of these members has ended, or is about to end.
+
+        With `but_clients`, keep Kafka clients: they are other processes, which send heartbeats.
+        """
         writes = []
         for name in names:
             group = self.groups.get(name)
-            if group is None or not (group.members or group.pending):
+            if group is None:
                 continue
-            for member_id in (*group.members, *group.pending):
+            gone = [*group.members, *group.pending]
+            if but_clients:
+                gone = [one.member_id for one in group.members.values() if not one.heartbeats]
+            for member_id in gone:
                 self.phases.remove(group, member_id)
-            if group.state is PREPARING:
+            if not gone:
+                continue
+            if group.state is PREPARING and not group.members:
                 # With EMPTY as the previous state, the join phase would wait for members.
                 group.previous_state = STABLE
                 write = self.phases.end_join_phase(group)

@@ -340,6 +340,7 @@ class Group:
                     client_host=each["clientHost"],
                     rebalance_timeout_ms=each.get("rebalanceTimeout", each["sessionTimeout"]),
                     session_timeout_ms=each["sessionTimeout"],
+                    heartbeats=each["sessionTimeout"] != requests.NO_SESSION_MS,
                     protocols=(requests.Protocol(self.protocol or "", each["subscription"]),),
                     assignment=each["assignment"],
                 ),

@@ -70,6 +70,10 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
+NO_SESSION_MS = 0
+"""The session timeout of a member of this process, which sends no heartbeats. No Kafka client has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """A request to join or rejoin a group."""

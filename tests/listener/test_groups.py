@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -13,10 +16,13 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
+from testing.processes import started
+from tests.doubles.group_coordinator import subscribed
 from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import RawClient, Served
+from tests.listener.test_command import PROGRAM
 from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.listener.limits import ListenerLimits
@@ -30,6 +36,7 @@ from topicfs.protocol.group_messages import (
     OFFSET_DELETE,
     SYNC_GROUP,
 )
+from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import TopicPartition
 
@@ -186,6 +193,63 @@ def test_a_daemon_that_starts_again(start: Callable[..., Served], tmp_path: Any)
     ) as client:
         client.subscribe(["t"])
         assert [b"0-4"] == drain(client, 1)
+
+
+def joined_by_request(client: RawClient) -> dict[str, Any]:
+    """Join the group `g`, and return the fields that identify the member in its further requests."""
+    wanted = {"protocols": [{"name": "range", "metadata": subscribed("t")}]}
+    named = joining(**wanted, memberId=client.ask(JOIN_GROUP, joining(**wanted))["memberId"])
+    answer = client.ask(JOIN_GROUP, named)
+    assert Code.NONE == answer["errorCode"]
+    member = {"groupId": "g", "memberId": answer["memberId"], "groupInstanceId": None}
+    member["generationId"] = answer["generationId"]
+    given = {"memberId": answer["memberId"], "assignment": b"mine"}
+    asked = {**member, "protocolType": "consumer", "protocolName": "range"}
+    asked["assignments"] = [given] if answer["leader"] == answer["memberId"] else []
+    assert Code.NONE == client.ask(SYNC_GROUP, asked)["errorCode"]
+    return member
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_clients_stay_members_while_the_daemon_starts_again(tmp_path: Path, ending: signal.Signals) -> None:
+    """After a restart of the daemon, clients continue in their generation, as after a restart of a broker.
+
+    A worker of Kafka Connect that had to join again would get no tasks for five minutes.
+    """
+    member: dict[str, Any] = {}
+    for number in ("first", "second"):
+        command = [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"]
+        with started(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as daemon:
+            assert daemon.stdout is not None
+            with closing(RawClient(daemon.stdout.readline().split()[-1])) as client:
+                if number == "first":
+                    member = joined_by_request(client)
+                assert Code.NONE == client.ask(HEARTBEAT, member)["errorCode"]
+                daemon.send_signal(ending)
+                daemon.wait(TIMEOUT_SECONDS)
+    with closing(open_engine(tmp_path / "data")) as unserved:
+        assert GroupState.EMPTY is unserved.groups.describe("g").state
+
+
+def test_only_readers_of_the_mount_leave_while_the_daemon_starts_again(start: Callable[..., Served]) -> None:
+    """After a restart, a client in a group with a reader of the mount learns that the reader is gone."""
+    with closing(start()) as before:
+        fill(before, "t", 2)
+        before.engine.groups.create("g")
+        before.engine.groups.alter_config("g", {"assignor": "range"})
+        reader, changed = joined(before, "g")
+        wait_until(lambda: 2 == len(reader.held().partitions), "the reader has all partitions")
+        with ThreadPoolExecutor() as threads:
+            member = threads.submit(joined_by_request, before.client())
+            while not member.done():
+                changed.wait(0.01)
+                if wanted := reader.held().wanted_back:
+                    reader.give_up(wanted)
+        wait_until(lambda: is_stable(before, "g"), "the group is stable")
+        assert 2 == len(members(before, "g"))
+    after = start()
+    assert [member.result()["memberId"]] == members(after, "g")
+    assert Code.REBALANCE_IN_PROGRESS == after.client().ask(HEARTBEAT, member.result())["errorCode"]
 
 
 def test_an_admin_client_manages_groups(served: Served, consumer: Callable[..., Consumer]) -> None:

@@ -51,6 +51,10 @@ class ClientRequests:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
+    def begin(self) -> None:
+        """Keep the clients that were members when the last process ended. Call this before groups are used."""
+        self._runner.serves_clients = True
+
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, which is created if it does not exist."""
 

@@ -77,6 +77,7 @@ class EmbeddedCoordinator:
             client_id=self._client_id,
             reader=self._reader,
             rebalance_timeout_ms=NO_LIMIT_MS if max_poll_interval_ms is None else max_poll_interval_ms,
+            session_timeout_ms=requests.NO_SESSION_MS,
             protocols=(offered,),
             heartbeats=False,
         )

@@ -128,6 +128,8 @@ class Runner:
         """True if the engine is read-only, or if it follows another engine. Groups can then be shown, but not
         changed.
         """
+        self.serves_clients = False
+        """True if Kafka clients may be members. Clients do not end with this process, so their groups keep them."""
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
@@ -302,7 +304,7 @@ class Runner:
                 local.member.end(GroupError(CLOSED))
         for shard in self.shards.values():
             if shard.state is ShardState.ACTIVE and not self.read_only:
-                self._guarded(partial(shard.empty_groups, "its coordinator ends"))
+                self._guarded(partial(shard.end, serves_clients=self.serves_clients))
             shard.unload()
         self._run_postponed()
 
@@ -403,7 +405,7 @@ class Runner:
         )
         shard.load(lambda: self._closed)
         if not self.read_only:
-            shard.begin(members_live=False)
+            shard.begin(serves_clients=self.serves_clients)
 
     # Topics.
 

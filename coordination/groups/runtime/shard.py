@@ -125,18 +125,26 @@ class Shard:
             )
         self.state = ShardState.ACTIVE
 
-    def begin(self, *, members_live: bool) -> None:
-        """Start serving the loaded groups. If not `members_live`, first remove all members, whose process has ended."""
+    def begin(self, *, serves_clients: bool) -> None:
+        """Start serving the loaded groups. Remove members whose process has ended: with `serves_clients`, only readers.
+
+        Kafka clients run in other processes. Their session timeouts begin.
+        """
         if self.state is not ShardState.ACTIVE:
             return
-        if members_live:
+        groups, reason = list(self.coordinator.groups), "the process of its members ended"
+        self.append(self.coordinator.remove_all(groups, reason, but_clients=serves_clients))
+        if serves_clients:
             self.append(self.coordinator.loaded())
-        else:
-            self.empty_groups("the process of its members ended")
 
-    def empty_groups(self, reason: str) -> None:
-        """Remove all members of all groups."""
-        self.append(self.coordinator.remove_all(list(self.coordinator.groups), reason))
+    def end(self, *, serves_clients: bool) -> None:
+        """Remove all members. With `serves_clients`, leave groups that have Kafka clients as they are on disk."""
+        groups = [
+            name
+            for name, group in self.coordinator.groups.items()
+            if not (serves_clients and any(one.heartbeats for one in group.members.values()))
+        ]
+        self.append(self.coordinator.remove_all(groups, "its coordinator ends"))
 
     def fail(self, reason: str) -> None:
         self.unload(ShardState.FAILED)
