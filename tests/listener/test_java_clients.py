@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_console_and_perf_producers(java: Any, served: Served) -> None:
     lines = console_consume(java, served.address, "t", count=2501)
     assert 2501 == len(lines)
     assert "from the console" == lines[-1]
+
+
+def test_verifiable_clients(java: Any, served: Served) -> None:
+    """Kafka's own test clients: each sent record is acknowledged, and a member reads all and commits."""
+    at = ("--bootstrap-server", served.address, "--topic", "t", "--max-messages", "300")
+    sent = run_tool(java, "org.apache.kafka.tools.VerifiableProducer", *at, "--repeating-keys", "7")
+    acknowledged = [one for one in map(json.loads, sent.stdout.splitlines()) if "offset" in one]
+    assert [*range(300)] == [one["offset"] for one in acknowledged]
+    group = ("--group-id", "g", "--reset-policy", "earliest", "--verbose")
+    read = run_tool(java, "org.apache.kafka.tools.VerifiableConsumer", *at, *group)
+    events = [json.loads(line) for line in read.stdout.splitlines()]
+    records = [one for one in events if one["name"] == "record_data"]
+    assert [one["value"] for one in acknowledged] == [one["value"] for one in records]
+    commits = [one["offsets"] for one in events if one["name"] == "offsets_committed"]
+    assert [{"topic": "t", "partition": 0, "offset": 300}] == commits[-1]
 
 
 def test_settings_offsets_and_sizes(java: Any, served: Served, tmp_path: Path) -> None:
