@@ -76,7 +76,7 @@ def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
 def test_epochs_and_offsets_ascend(
     disk: SimulatedDisk, entries: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """Row 143: assigning removes each entry whose epoch or start offset is not below the new entry's."""
+    """Row 143: a new entry replaces each entry whose epoch or start offset is not below its own."""
     assert expected == list(opened(disk, *entries).entries)
 
 
@@ -126,7 +126,10 @@ def test_end_offset_without_entries(disk: SimulatedDisk) -> None:
 
 
 def test_epoch_for_offset(disk: SimulatedDisk) -> None:
-    """An offset has the epoch in whose range it is. An offset before the first epoch has no epoch."""
+    """An offset belongs to the last epoch that starts at or below it.
+
+    An offset before the first epoch has no epoch.
+    """
     epochs = opened(disk, (1, 5), (3, 8))
     assert [None, 1, 1, 3, 3] == [epochs.epoch_for_offset(Offset(offset)) for offset in (4, 5, 7, 8, 100)]
 
@@ -203,7 +206,7 @@ def test_clear(disk: SimulatedDisk) -> None:
 
 
 def test_latest_and_earliest(disk: SimulatedDisk) -> None:
-    """`earliest` and `latest` return the two ends of the list."""
+    """`earliest` and `latest` return the first and the last entry."""
     epochs = opened(disk, (2, 6), (3, 8))
     assert (EpochEntry(2, Offset(6)), EpochEntry(3, Offset(8))) == (epochs.earliest, epochs.latest)
 

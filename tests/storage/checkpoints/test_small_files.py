@@ -233,7 +233,7 @@ def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     [b'{"version":0,"brokerEpoch":1355}', b'{"version":1,"brokerEpoch":7,"unknown":true}', b"[]", b""],
 )
 def test_a_marker_counts_whatever_it_says(disk: SimulatedDisk, content: bytes) -> None:
-    """Row 147: the marker counts whatever its content is.
+    """Row 147: an existing marker means a clean shutdown, whatever the marker's content is.
 
     The content may have a broker's epoch or unknown fields, or be empty.
     """

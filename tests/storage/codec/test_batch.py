@@ -359,7 +359,7 @@ def test_any_buffer_is_accepted(kind):
 
 
 def test_unknown_codec_is_corrupt_when_asked_for():
-    """Reading `codec` of a number without a codec raises an error."""
+    """The property `codec` of a header raises an error if no codec has the header's number."""
     batch = bytearray(GOLDEN)
     batch[22] = 5
     seal(batch, 0, len(batch))

@@ -1,4 +1,4 @@
-"""Tests of limits on what is decoded from one batch, however small the batch itself is."""
+"""Tests of the limits on decoding a batch: even a small batch may contain millions of records."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_plain_batch_has_the_same_bound():
     ],
 )
 def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
-    """Content has a limited number of members or blocks, because even an empty one costs time."""
+    """The number of members or blocks in the content is limited, because even an empty one costs time."""
     before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
     after = bytes(4) if codec is Codec.LZ4 else b""
     assert b"" == inflate(codec, before + part * most + after)
@@ -86,7 +86,7 @@ def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_batch_has_a_bounded_number_of_records(codec):
-    """The number of records is limited, because a few kilobytes may contain millions, each of which takes 64 bytes."""
+    """The number of records is limited: a few kilobytes may contain millions of records, which take 64 bytes each."""
     content = SHORTEST_RECORD * (MAX_RECORDS + 1)
     with pytest.raises(
         OversizeBatchError, match=f"{MAX_RECORDS + 1} records in a batch; at most {MAX_RECORDS}"
@@ -185,7 +185,7 @@ def test_within_limits_the_bytes_of_records():
 
 
 def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
-    """The number of blocks in a zstd frame is limited, because a batch may have millions of three bytes each."""
+    """The number of blocks in a zstd frame is limited, because a batch may have millions of blocks of three bytes."""
     head = b"\x28\xb5\x2f\xfd\x00\x68"
     assert b"" == inflate(Codec.ZSTD, head + bytes(3) * (MAX_PARTS - 1) + b"\x01\x00\x00")
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} blocks"):

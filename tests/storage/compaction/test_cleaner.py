@@ -222,7 +222,7 @@ class PowerLossError(Exception):
 
 
 class CountingDisk(SimulatedDisk):
-    """Loses power before the n-th rename, unlink or directory sync."""
+    """A disk that loses power before one of its renames, unlinks or directory syncs, after `changes_left` of them."""
 
     changes_left = 10**9
 

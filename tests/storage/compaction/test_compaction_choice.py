@@ -71,7 +71,10 @@ def test_overdue_records_make_a_pass_due_whatever_the_ratio():
 
 @pytest.mark.parametrize("checkpoint", [-1, 3, 36])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(checkpoint):
-    """Row 119: a checkpoint outside of the log, after truncation or deletion, is replaced by the log start."""
+    """Row 119: a checkpoint that is outside of the log is replaced by the log start.
+
+    This happens after a truncation or a deletion.
+    """
     reset = planned(checkpoint=Offset(checkpoint), segments=PARAMS.segments[1:], log_start_offset=Offset(10))
     assert 10 == reset.first_dirty_offset
 
@@ -122,7 +125,7 @@ def grouped(rows, end=1000, limits=LIMITS):
 
 
 def test_neighbors_merge_up_to_the_segment_size():
-    """Row 114: segments whose sum is exactly the segment size are merged."""
+    """Row 114: adjacent segments are merged if their sizes add up to exactly the segment size."""
     assert [[0, 10], [20]] == grouped([(0, 50, 0, 0), (10, 50, 0, 0), (20, 1, 0, 0)])
 
 

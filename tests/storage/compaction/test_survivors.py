@@ -1,4 +1,7 @@
-"""Tests of marks, of runs of equal batches, and of gathering kept records, all compared with plain loops."""
+"""Tests of marking records that stay, of grouping batches into runs, and of copying the records that are kept.
+
+All results are compared with those of plain loops.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def log_of(batches, **stamp):
 
 
 def judged(columns, end_offset):
-    """Return the marks that a map gives, and the marks that a dictionary gives.
+    """Return the marks computed with an offset map, and the marks computed with a dictionary.
 
     The map covers the offsets below `end_offset`.
     """

@@ -29,8 +29,8 @@ def test_defaults_are_kafkas() -> None:
     """The defaults equal a broker's defaults, with four exceptions.
 
     topicfs looks for logs to flush each second, and a broker never does. In topicfs an empty group does not wait for
-    further members, and in a broker it waits for three seconds. A broker limits neither the number of connections nor
-    the memory of requests.
+    further members, and in a broker it waits for three seconds. topicfs limits the number of connections and the
+    memory of requests, and a broker limits neither.
     """
     expected = {
         "node.id": 1,

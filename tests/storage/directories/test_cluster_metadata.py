@@ -14,7 +14,8 @@ from topicfs.storage.model import Offset, Record, Timestamp
 
 DIRECTORY = Path("/metadata")
 
-# Frame 1, type, version, fields; strings and tags as in Kafka's flexible messages.
+# Each record has frame version 1, type, version and fields. Strings and tags are encoded as in Kafka's
+# flexible messages.
 TOPIC = bytes.fromhex("01 02 00 07") + b"orders" + bytes(15) + b"\x07" + b"\x00"
 OTHER_TOPIC = bytes.fromhex("01 02 00 06") + b"other" + bytes(15) + b"\x08" + b"\x00"
 REMOVE_TOPIC = bytes.fromhex("01 09 00") + bytes(15) + b"\x07" + b"\x00"

@@ -179,7 +179,7 @@ def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
 
 
 def test_giving_up_leaves_somebody_elses_lock_file(tmp_path: Path) -> None:
-    """Releasing a lock keeps another owner's lock file in a new directory that has taken the old one's place."""
+    """If a new directory has replaced the locked one, releasing the lock keeps the new directory's lock file."""
     directory = tmp_path / "data"
     directory.mkdir()
     lock = DirectoryLock(directory)

@@ -51,7 +51,7 @@ def grow(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", OF_A_PARTITION)
 def test_only_the_partition_with_such_a_file_is_offline(data: Path, name: str) -> None:
-    """The partition is offline; the reason has the file and its size. Other partitions are served."""
+    """A partition with an oversize file is offline, and the reason has file and size. Other partitions are served."""
     grow(data / "damaged-0" / name)
     engine = open_engine(data)
     with pytest.raises(PartitionOfflineError, match=f"{name}: position 0: {CAUSE}"):
@@ -81,7 +81,7 @@ def test_a_directory_with_an_oversize_file_of_its_own_is_refused(data: Path, nam
 
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, *INDEXES])
 def test_a_check_reports_the_file_and_continues(data: Path, name: str) -> None:
-    """`check` reports the oversize file and still checks the other partition."""
+    """A check reports the oversize file and still checks the other partition."""
     path = grow(data / "damaged-0" / name)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
     assert [True] == [one.cause.startswith(CAUSE) for one in examination.findings() if one.file == path]

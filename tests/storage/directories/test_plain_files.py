@@ -68,7 +68,7 @@ def put(kind: str, path: Path) -> None:
 def test_only_the_partition_with_such_a_file_is_offline(
     data: Path, kind: str, name: str, *, clean: bool, read_only: bool
 ) -> None:
-    """The partition is offline; the reason has the file and its kind. Other partitions are served."""
+    """A partition with a special file is offline; the reason has the file and its kind. Other partitions are served."""
     path = data / "damaged-0" / name
     put(kind, path)
     if not clean:
@@ -110,7 +110,7 @@ def test_a_checkpoint_counts_as_empty_and_is_written_again(data: Path, kind: str
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, f"{1:020d}.snapshot", "partition.metadata"])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_check_reports_a_special_file(data: Path, kind: str, name: str) -> None:
-    """`check` reports the file and checks all other files."""
+    """`check` reports the special file and checks all other files."""
     path = data / "damaged-0" / name
     put(kind, path)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))

@@ -98,7 +98,7 @@ def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, c
 
 
 def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A log with new records is flushed flush.ms after its last flush."""
+    """A log with new records is flushed when flush.ms have passed since its last flush."""
     engine, partition = topic_of(disk, clock, 2, {"flush.ms": "60000"})
     engine.create_topic("never")
     append_lines(engine.partition("never", 0), LINE)

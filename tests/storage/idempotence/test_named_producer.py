@@ -46,7 +46,7 @@ class KilledError(Exception):
 
 
 class Killed:
-    """A partition that raises KilledError after a number of appends, which stay in the log."""
+    """A partition that raises KilledError after a number of appends. The appended records stay in the log."""
 
     def __init__(self, log, clock, budget):
         self._log, self.clock, self._budget = log, clock, budget
@@ -317,7 +317,7 @@ def test_a_log_that_lost_what_was_on_disk_is_reported():
 
 
 def test_producer_names_have_different_ids():
-    """Two producer names have different IDs, so both append the same file."""
+    """Two producer names have different IDs, so each name can append all lines of the same file."""
     setup = Setup()
     assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id
     assert VALUES * 2 == setup.values()

@@ -19,7 +19,7 @@ from topicfs.storage.model import Appended, Offset, ProducerId, TimestampType
 
 
 def test_offsets_and_epoch_are_assigned():
-    """A batch gets its offsets from the log end, and its epoch, in the caller's buffer."""
+    """An append writes the batch's offsets, from the log end on, and the leader epoch into the caller's buffer."""
     on_disk = LogOnDisk()
     first = batch(b"a", b"b", offset=77, epoch=5)
     assert Appended(0, 1, -1, 0) == on_disk.log.append(first)
@@ -316,7 +316,7 @@ def test_flushing_up_to_an_offset():
 
 
 def test_followers_keep_offsets():
-    """Row 57: a follower keeps gaps. A read from inside a gap returns the next record."""
+    """Row 57: a follower keeps gaps between offsets. A read that begins inside a gap returns the next record."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     offsets = [0, 50, 51, 52, 70, 1000]
     for offset in offsets:

@@ -104,7 +104,7 @@ def test_a_truncation_takes_the_first_dirty_offset_down():
 
 
 def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
-    """An append rolls if any of its batches, at any position, exceeds segment.ms."""
+    """An append rolls if any of its batches is more than segment.ms after the segment's first batch."""
     for times in ((10, 5001, 20), (5001, 10, 20), (10, 20, 5001)):
         on_disk = LogOnDisk(segment_ms=5000)
         on_disk.log.append(batch(b"first", timestamp=0))
@@ -113,7 +113,7 @@ def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
 
 
 def test_an_append_of_several_batches_that_is_not_late_goes_on():
-    """An append does not roll if its latest batch is exactly at segment.ms."""
+    """An append does not roll if its latest batch is exactly segment.ms after the segment's first batch."""
     on_disk = LogOnDisk(segment_ms=5000)
     on_disk.log.append(batch(b"first", timestamp=0))
     on_disk.log.append(bytearray().join([batch(b"v", timestamp=time) for time in (10, 5000, 20)]))

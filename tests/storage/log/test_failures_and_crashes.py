@@ -124,7 +124,8 @@ def test_truncated_segments_never_come_back():
 def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
     """If an index cannot be opened, the append fails and its batch is not kept.
 
-    The next batch gets the same file position and the same offset, even if the undo could not open the index either.
+    The next batch gets the same file position and the same offset, even if the index could not be opened during the
+    undo either.
     """
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))

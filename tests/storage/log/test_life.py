@@ -172,7 +172,7 @@ def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
 
 
 def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
-    """A failure between the check of a role and the change to it makes the log refuse the role."""
+    """If a log fails after a new role was checked but before the log takes the role, the log refuses the role."""
     life = LogLife(PARTITION, read_only=False)
     life.check_writable()
     life.note(Event.FAIL, "flushing failed")

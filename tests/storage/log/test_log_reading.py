@@ -53,7 +53,7 @@ def test_every_limit_makes_progress():
 
 
 def test_a_read_stays_inside_a_segment_and_its_limit():
-    """A read returns at most the limit or a single larger batch, from one segment, with its file position."""
+    """A read returns batches of one segment, up to the limit or one larger batch, and their position in the file."""
     on_disk = LogOnDisk(internal_segment_bytes=700)
     for _ in range(10):
         on_disk.log.append(sized_batch(200))
@@ -459,8 +459,8 @@ class AppendingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
         if self.look is not None and operation == "open" and changes and path.name.endswith("index"):
             self.looking.append(self._threads.submit(self.look))
-            # Give a thread that does not need the log's lock time to finish. A thread that needs it gets its
-            # result later.
+            # Threads that do not need the lock of the log get time to finish. A thread that needs this lock
+            # gets its result later.
             wait(self.looking, timeout=0.05)
 
 

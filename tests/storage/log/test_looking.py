@@ -24,7 +24,7 @@ from topicfs.storage.segment.roll import SegmentDirectory
 
 
 def first_values(log):
-    """Return the data at the log start, which may move before the read."""
+    """Return the records at the log start. The log start may move between its lookup and the read."""
     while True:
         with suppress(OffsetOutOfRangeError):
             return bytes(log.read(log.log_start_offset, max_bytes=1).data)
@@ -78,7 +78,8 @@ class RenamingDisk(NativeFileSystem):
 
         thread = Thread(target=look)
         thread.start()
-        # Give a thread that does not need the log's lock time to finish; `found` waits for the other threads.
+        # Threads that do not need the lock of the log get time to finish; `found` waits for the other
+        # threads.
         thread.join(0.02)
         self._with_segments.append(looking)
 
@@ -145,5 +146,5 @@ def test_log_parts_have_few_attributes():
 
 
 def test_state_fields_have_their_declared_types():
-    """The fields of a LogState that the type checker knows are its real fields."""
+    """`StateFields`, which the type checker uses, has the types of the fields of `LogState`."""
     assert get_args(StateFields) == tuple(get_type_hints(LogState).values())

@@ -119,7 +119,7 @@ def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
 
 
 def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
-    """A clean start deletes the snapshot at the log start, in which all producers were deleted."""
+    """A clean start deletes the snapshot at the log start, because the snapshot covers only deleted records."""
     on_disk = rolled()
     on_disk.log.close()
     on_disk.log = on_disk.load(clean=True, log_start_offset=2)
@@ -267,7 +267,10 @@ def test_silent_producers_are_forgotten_by_duty():
 
 
 def test_records_after_a_damaged_segment_without_an_index_stay():
-    """A damaged segment without an index loses only its own records, as in a broker, which makes the index first."""
+    """If a damaged segment lacks its index, recovery removes only the damaged records and keeps the later segments.
+
+    A broker does the same, because it first rebuilds the missing index.
+    """
     on_disk = LogOnDisk()
     for sequence in range(0, 6, 2):
         on_disk.log.append(produced(sequence=sequence))

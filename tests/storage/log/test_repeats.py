@@ -120,7 +120,7 @@ def test_the_callers_buffer_keeps_its_batches():
     st.integers(0, 3),
 )
 def test_together_is_as_one_by_one(batches, known):
-    """Row 121: an append of several batches equals one append per batch, but fails or succeeds as a whole."""
+    """Row 121: an append of several batches has the results of one append per batch, but is all or nothing."""
     alone, together = LogOnDisk().log, LogOnDisk().log
     for producer, sequence in product(PRODUCERS, range(known)):
         for log in (alone, together):
@@ -140,7 +140,7 @@ def test_together_is_as_one_by_one(batches, known):
 
 
 def test_a_replica_takes_a_repeat_as_its_leader_did():
-    """A follower stores a repeated batch as its leader did."""
+    """A follower stores a batch that repeats an earlier one, because its leader has stored both."""
     on_disk = log_with(sequenced(0))
     again = sequenced(0)
     again[7] = 1  # the base offset

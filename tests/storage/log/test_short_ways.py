@@ -63,7 +63,7 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
-    """A follower without the leader's epoch is left out of an append in step.
+    """`append_in_step` appends only to the leader if the follower's log lacks the leader's epoch.
 
     A later append to the follower writes the batch and the epoch.
     """

@@ -194,7 +194,7 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
 
 
 def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
-    """After a directory joins, the served settings are the newest settings.
+    """After a directory joins, the settings that were served before count as the newest settings.
 
     This holds even if the settings in the joined directory were changed more often.
     """

@@ -111,7 +111,7 @@ def test_nobody_is_asked_while_the_transaction_is_open(state):
 
 
 def test_one_guard_for_all_that_ask():
-    """All requests of a producer share one guard until it ends. Later requests share a new guard."""
+    """All requests of a producer share one guard until the guard ends. Later requests share a new guard."""
     verifications = Verifications()
     first = verifications.begin(PID, epoch=0, sequence=1, bumps_epoch=True)
     assert first is verifications.begin(PID, epoch=0, sequence=0, bumps_epoch=True)

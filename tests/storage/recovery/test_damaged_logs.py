@@ -77,7 +77,7 @@ def test_segments_after_a_cut_are_renamed():
 
 @pytest.mark.parametrize("kept_bytes", [0, 100, 200])
 def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
-    """In a dense log, the segments after lost records are removed.
+    """In a log without gaps, the segments after lost records are removed.
 
     In any other log the lost records look like a gap that compaction has left, so the later segments stay.
     """

@@ -30,7 +30,7 @@ def disk():
 
 
 def put_offset(disk, name, offset):
-    """Write the partition's offset to one of the checkpoint files."""
+    """Write `offset` as the partition's offset into the checkpoint file `name`."""
     disk.write_bytes(DATA / name, b"0\n1\nt 0 %d\n" % offset)
 
 

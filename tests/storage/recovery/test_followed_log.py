@@ -162,7 +162,7 @@ def test_a_log_that_was_cut_is_loaded_again():
 
 
 def test_a_log_that_was_compacted_is_loaded_again():
-    """A compacted log is loaded again, because a known name refers to another file."""
+    """A compacted log is loaded again, because a file name that the follower knows now belongs to a new file."""
     beside = Beside()
     beside.append(25)
     assert beside.look()

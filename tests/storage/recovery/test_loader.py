@@ -84,7 +84,7 @@ def test_deleted_files_vanish():
 
 
 def test_truncation_after_a_restart():
-    """Row 37: after a restart the log can be truncated to 3."""
+    """Row 37: after a restart the log can be truncated to offset 3."""
     on_disk = filled(5, internal_segment_bytes=10_000)
     on_disk.reopen()
     on_disk.log.replacer.truncate_to(3)

@@ -30,7 +30,7 @@ INDEX_INTERVAL_BYTES = {
 NOT_LONG_AFTER = 1_700_000_000_000
 """A time at which no producer has been idle for a day.
 
-This was also so when the broker wrote its snapshots.
+No producer had been idle for a day either when the broker wrote its snapshots.
 """
 
 TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)

@@ -172,7 +172,7 @@ def test_garbage_in_indexes_is_replaced():
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_garbage_in_the_last_segments_index_after_a_clean_stop_is_replaced(suffix):
-    """After a clean stop random bytes, of any number, in the last segment's index are replaced."""
+    """After a clean stop the last segment's index is replaced if it has random bytes, however many."""
     whole = filled(internal_segment_bytes=10_000)
     whole.log.close()
     name = f"{FIRST}.{suffix}"

@@ -19,7 +19,7 @@ RECORDS = 12
 """The number of records. Each record is a batch, and three batches make a segment."""
 
 BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = range(64), range(64, 96), range(96, 128), range(128, 136)
-"""The bits of a header field, counted from the highest bit of the header's first byte."""
+"""The bits of each header field, counted from the highest bit of the header's first byte."""
 
 
 def filled() -> LogOnDisk:

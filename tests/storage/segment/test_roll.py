@@ -56,7 +56,7 @@ def test_each_reason_at_its_limit(changes, expected):
 def test_the_quick_check_agrees_with_the_full_check(size: int, timestamp: int, offset: int, index_full: bool):
     """If the quick check says that no roll is due, the full check agrees.
 
-    Otherwise a roll is due, unless the segment is empty.
+    If the quick check says that a roll is due, it is due unless the segment is empty.
     """
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full

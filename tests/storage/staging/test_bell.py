@@ -1,4 +1,4 @@
-"""Tests of a data directory's bell, a socket: a Spark job wakes the owner and learns when the owner has worked."""
+"""Tests of a data directory's bell, a socket: a Spark job rings it to wake the owner, and waits for the owner."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
     ids=lambda one: next(iter(one)),
 )
 def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settings):
-    """If settings change so that they would refuse a write, the write continues if it has begun.
+    """A write that has begun continues even if changed settings would refuse it.
 
     Half of the write is already visible.
     """

@@ -136,7 +136,10 @@ def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
 
 @pytest.mark.parametrize("other", ["old", "missing"])
 def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
-    """While a damaged copy exists, nothing is committed to an old copy, because the damaged one may be newer."""
+    """While one copy is damaged and the other is old or missing, no commit succeeds.
+
+    The damaged copy may be newer. After it is removed, commits succeed again.
+    """
     copies = Copies()
     if other == "old":
         copies.note(0)

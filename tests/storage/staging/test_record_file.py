@@ -58,7 +58,7 @@ def test_what_was_noted_is_read() -> None:
 def test_a_reader_sees_no_damage_while_the_first_commit_is_written(
     monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """Another process may read the record when its file is just being created."""
+    """A reader in another process sees no damage while the record's file is created by the first commit."""
     disk = SimulatedDisk()
     note(disk, 7)
     record = record_on(disk)

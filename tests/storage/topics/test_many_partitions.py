@@ -16,7 +16,7 @@ COUNT = MAX_SEQUENTIAL_ITEMS + 24
 
 
 class WatchedDisk(SimulatedDisk):
-    """A disk that records `doing` of the engine at each call."""
+    """A disk that records the engine's `doing` at each call."""
 
     engine: LogManager | None = None
 

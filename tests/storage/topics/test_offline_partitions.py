@@ -113,7 +113,7 @@ def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
 
 
 def test_a_replaced_log_cannot_be_read(disk: SimulatedDisk) -> None:
-    """A replaced log cannot be read, as its files may belong to another log. If replacing fails, it can be read."""
+    """A replaced log cannot be read, as its files may belong to a new log. If the replacement fails, it can be read."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

@@ -144,7 +144,10 @@ def test_compressed_inner_offsets_are_made_dense():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_append_time_is_stamped_in_place(codec):
-    """Row 126: the type bit, the largest timestamp and the checksum change. The base timestamp stays."""
+    """Row 126: the append time changes the type bit, the largest timestamp and the checksum.
+
+    The base timestamp stays.
+    """
     header, read = appended(
         encode(records(5, 6), BatchStamp(codec=codec)), message_timestamp_type=TimestampType.LOG_APPEND_TIME
     )
