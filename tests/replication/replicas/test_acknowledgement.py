@@ -187,7 +187,7 @@ class Lines:
 
 
 def test_a_named_producer_that_found_too_few_disks_continues_where_it_was():
-    """`append --producer` fails if too few disks have its lines. Run again, it appends no line twice."""
+    """`append --producer` fails if too few disks have its lines. A repeated run appends no line twice."""
     two, registry_disk = replicated(), SimulatedDisk()
 
     def run() -> int:

@@ -57,7 +57,10 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
-    """A returning directory gets the record of a commit, so it refuses a repetition after the other one fails."""
+    """A returning directory gets the record of a commit.
+
+    If the other directory fails afterwards, a repeated micro-batch is still refused.
+    """
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
@@ -126,7 +129,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
 
 
 def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
-    """A write with given offsets must create no topics, because replicas take such writes only from their leader."""
+    """A write with given offsets is refused before it creates topics: replicas take such writes only from a leader."""
     two, write = served(), WriteId("e59ff979-41aa")
     area = StagingArea(DISKS[0], two.disks)
     places = {TopicPartition("clicks", 0): LogPlacement(Offset(0))}

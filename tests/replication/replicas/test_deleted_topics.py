@@ -49,7 +49,7 @@ def test_a_write_to_a_deleted_topic_leaves_a_new_topic_of_its_name_alone():
 
 
 def test_a_replica_does_not_catch_up_with_a_deleted_topic_of_the_same_name():
-    """The copying thread, which checked for missing records before the deletion, copies none into the new topic."""
+    """A thread that noticed missing records before a topic's deletion copies none of them into the new topic."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))

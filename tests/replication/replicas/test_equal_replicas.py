@@ -150,7 +150,7 @@ def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader
 
 
 def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped():
-    """If the preferred leader's log is offline, which no append has noticed, the present leader stays."""
+    """If the preferred leader's log is offline and no append has noticed this yet, the present leader stays."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(1))
@@ -197,7 +197,7 @@ def test_replicated_bytes_equal_fetched_bytes(bytes_in_line: int):
 
 
 def test_a_thread_that_is_just_being_started_can_be_stopped():
-    """An engine can be closed cleanly at the moment when a directory returns and its thread is being started."""
+    """An engine can be closed cleanly while a returning directory's thread is being started."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))

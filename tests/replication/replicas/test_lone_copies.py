@@ -159,7 +159,10 @@ def test_two_copies_that_lack_the_same_are_in_sync_again():
 
 
 def test_a_replica_that_is_not_in_sync_says_why():
-    """The reason is the replica's lag, missing bytes, a directory that is not named, or a log that cannot be copied."""
+    """The status of a replica that is not in sync names the reason.
+
+    The reason is the replica's lag, missing bytes, a directory that is not named, or a log that cannot be copied.
+    """
     made = went_on_alone()
     made.open()
     assert [None, "25 records behind its leader"] == reasons(made)
@@ -175,7 +178,7 @@ def test_a_replica_that_is_not_in_sync_says_why():
 
 
 def test_a_replica_that_cannot_be_copied_says_why():
-    """The status names the reason: here the only in-sync copy is cut after the end of the other copy."""
+    """The status says why a replica cannot be copied: here the in-sync copy is cut after the end of the other copy."""
     made = went_on_alone()
     cut(made, 1, -2)
     made.open()

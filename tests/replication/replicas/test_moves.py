@@ -265,7 +265,7 @@ def test_cleaning_pauses_meanwhile():
 
 
 def test_a_copy_that_is_slowed_down_can_be_cancelled():
-    """A move that waits for replica.alter.log.dirs.io.max.bytes.per.second blocks nobody, so it can be cancelled."""
+    """A move that waits for replica.alter.log.dirs.io.max.bytes.per.second blocks no other call and can be ended."""
     two = Replicated(2, replicas=1, internal_segment_bytes=200_000)
     two.config = two.config._replace(move_rate=1)
     two.reopen()

@@ -61,7 +61,7 @@ def positions(two: Replicated) -> list[int | None]:
 
 @pytest.mark.parametrize("dead", [1, 2])
 def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
-    """Every directory in service knows how much of the file was appended."""
+    """Every directory in service records how much of the file was appended."""
     two, left = served(), 3 - dead
     run(two, "a\nb\n")
     assert [4, 4] == positions(two)

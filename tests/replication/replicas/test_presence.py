@@ -86,7 +86,7 @@ def test_missing_offsets_are_named_at_each_start(two):
 
 
 def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
-    """If both replicas lack records, neither is copied. Both serve, and the one that begins first leads."""
+    """If each of two replicas lacks records, neither is copied. Both serve, and the one that begins earlier leads."""
     remove(two, 1, 0)
     remove(two, 2, 2)
     left = [logs(two, number) for number in (1, 2)]

@@ -77,7 +77,7 @@ def test_a_failed_disk_loses_no_acknowledgement(broken: int) -> None:
 
 @pytest.mark.parametrize("begin", ["reopen", "kill", "crash"])
 def test_the_next_process_continues(begin: str) -> None:
-    """The next process continues the queue with the delivery count of a released record."""
+    """After a restart the queue continues with the delivery count of a released record."""
     two = served()
     two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
     session = opened(two)

@@ -78,7 +78,7 @@ def test_a_follower_with_records_that_the_leader_lacks_is_not_moved(restarts, so
 
 
 def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
-    """The copy is compared with the new leader before the copy takes the replica's place."""
+    """If another replica begins to lead during a move, the move waits while the new leader lacks some records."""
     made = differing(3)
     made.open()
     made.engine.move_replica(ORDERS, "/c", "/a")
@@ -92,7 +92,7 @@ def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
 
 
 def test_a_replica_out_of_service_is_removed_only_if_its_directory_is_given_up():
-    """A replica in a directory out of service is removed only after a start leaves out the directory, giving it up."""
+    """A replica in a directory out of service is removed only after a start that leaves out this directory."""
     made = differing()
     made.open()
     break_disk(made.disk(2))
@@ -107,7 +107,10 @@ def test_a_replica_out_of_service_is_removed_only_if_its_directory_is_given_up()
 
 @pytest.mark.parametrize("lost", [(), (3,)], ids=["none", "both"])
 def test_a_replica_that_has_nothing_of_its_own_is_removed(lost):
-    """A replica whose records all exist elsewhere can be removed, even if both have gaps or its disk has failed."""
+    """A replica whose records all exist elsewhere can be removed.
+
+    This holds even if both replicas have gaps, or if the disk of the removed replica has failed.
+    """
     for breaks in (False, True):
         made = filled()
         for number in (1, 2):

@@ -133,7 +133,7 @@ def test_after_two_failures_only_the_third_replica_may_lead():
 
 
 def test_a_full_disk_of_one_replica_costs_nothing():
-    """On ENOSPC the leader hands over to the other replica. With space again it catches up and is in sync."""
+    """On ENOSPC the other replica leads. When the disk has space again, its replica catches up and is in sync."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -397,7 +397,7 @@ def test_records_below_the_old_end_are_not_visible_after_an_unclean_election():
 
 
 def test_a_reduction_that_would_remove_the_only_replica_in_sync_is_refused(monkeypatch):
-    """A reduction is refused if it would remove the only replica that is in sync by then."""
+    """A reduction is refused if a failure during the call makes the replica to be removed the only one in sync."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -173,7 +173,10 @@ def test_a_batch_changed_by_the_log_is_the_same_in_each_replica(settings):
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_flush_messages_holds_in_each_replica(encoded_here):
-    """With flush.messages=1 an append returns after every in-sync disk has it, as any may be the only one left."""
+    """With flush.messages=1 an append returns after every in-sync disk has the record.
+
+    Any of these disks may be the only one left later.
+    """
     for survivor in (1, 2):
         two = replicated(flush_messages=1)
         two.partition().append(batch(b"b"), encoded_here=encoded_here)

@@ -1,4 +1,4 @@
-"""Tests that a scrub of replicas rewrites the damaged parts of one from another, and changes nothing else."""
+"""Tests that a scrub rewrites the damaged parts of a replica from another replica, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
 
 
 def test_appends_continue_after_healing(two):
-    """Appends continue equally in both replicas, even if the active segment's index was rebuilt."""
+    """After healing both replicas get the same appends, even if the active segment's index was rebuilt."""
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
     flip(two, 1, VALUE, name=f"{active.base_offset:020}.log")
@@ -221,7 +221,7 @@ def test_an_entry_that_points_beyond_the_log_is_found(two, kind):
 
 
 def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
-    """Logs are compacted separately: a batch missing in one is not damage, and no batch replaces another.
+    """Logs are compacted separately, so a batch that only one log has is no damage, and is not copied alone.
 
     A damaged replica is copied as a whole: see `tests/replication/replicas/healing/test_renewal.py`.
     """

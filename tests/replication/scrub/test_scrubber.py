@@ -66,7 +66,7 @@ def wait_for_scrub(engine: EmbeddedEngine) -> None:
 
 
 def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, tmp_path):
-    """A new directory is scrubbed after one interval, whose start is saved, so that a restart does not reset it."""
+    """A new directory is scrubbed after one interval. The interval's start is saved, so a restart does not reset it."""
     clock.now += SCRUB_DELAY_MS
     engine.maintenance(clock())
     began = clock()
@@ -114,7 +114,10 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
 
 
 def test_the_duty_opens_no_partition(engine, clock, tmp_path):
-    """The duty skips unopened partitions, as thousands would stay open. A requested scrub reads all partitions."""
+    """The duty skips unopened partitions, because otherwise thousands of partitions would stay open.
+
+    A requested scrub reads all partitions.
+    """
     engine.close()
     config = EngineConfig(scrub_interval_hours=HOURS)
     again = open_engine(tmp_path / "data", config=config, max_opened_at_start=0, machine=Machine(clock=clock))

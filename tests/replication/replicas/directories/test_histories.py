@@ -194,7 +194,7 @@ def test_a_fork_of_two_against_one_is_refused() -> None:
 
 
 def test_a_directory_that_returns_having_forked_stays_away() -> None:
-    """A directory that was written independently of the others stays out of service. They keep acknowledged records."""
+    """A directory that was written apart from the others stays out of service. The others keep acknowledged records."""
     two = two_with("a\n")
     elsewhere = two.disks.tree()
     two.open(B, left_out=(A,))
@@ -250,8 +250,8 @@ def test_a_kill_between_the_copies_of_a_write_forks_nothing(
 ) -> None:
     """A run counts only after all its directories have recorded it.
 
-    If one directory then serves alone, the other is an older copy. The process is killed in two successive starts,
-    after both directories or only one of them served.
+    If one directory then serves alone, the other is an older copy. The test kills the process in two successive
+    starts, between which both directories or only one of them served.
     """
     two = two_with("a\n")
     lines = ["a"]
@@ -439,9 +439,9 @@ def test_a_directory_without_its_state_file_is_read_but_not_written() -> None:
 
 
 def test_a_directory_without_the_mark_of_its_set_gets_the_mark() -> None:
-    """A directory without the mark of its set gets the mark.
+    """If the meta.properties of a directory lacks the mark of the set, a start adds the mark.
 
-    An earlier version wrote no mark, and a broker that rewrites the file removes it.
+    An earlier version wrote no mark, and a broker that rewrites meta.properties removes the mark.
     """
     two = two_with("a\n")
     marked = meta_properties(two, B)
@@ -459,7 +459,10 @@ def meta_properties(all_of: Replicated, root: Path) -> MetaProperties:
 
 
 def test_a_replaced_disk_gets_its_replicas_again_after_an_unclean_election() -> None:
-    """A lost disk that had the last records stays assigned. After another replica leads, the new disk is filled."""
+    """If a lost disk had the last records, its replica stays assigned.
+
+    After another replica is elected, the replica on the new disk is filled.
+    """
     two = two_with("a\n")
     two.open(B, left_out=(A,))
     two.append("b\n")

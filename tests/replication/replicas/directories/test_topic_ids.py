@@ -39,7 +39,7 @@ def lose(two: Replicated, number: int, content: bytes | None) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: !", b"\xff\0"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_lost_topic_id_is_written_again_at_the_start(two, number, content, registry):
-    """The id comes from the directory's last recorded state. The replica stays in sync, and the log says so."""
+    """A lost topic id is restored from the directory's last recorded state, and logged. The replica stays in sync."""
     good = two.disks.read_bytes(path(two, number))
     two.engine.close()
     lose(two, number, content)

@@ -99,7 +99,7 @@ def copies_on_the_way(both: Replicated) -> list[str]:
 
 
 def test_a_follower_is_copied_from_the_leader(both):
-    """The follower's files become the leader's byte for byte. It stays in sync, even after a restart."""
+    """A damaged follower gets the leader's files byte for byte. The follower stays in sync, even after a restart."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     assert logs(both, 1) != logs(both, 2)
     damage(both, 2)

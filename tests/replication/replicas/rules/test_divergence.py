@@ -84,7 +84,7 @@ def test_kip_101_scenario_1_on_two_disks():
 
 
 def test_kip_279_on_two_disks():
-    """With real logs, each replica led while the other was out of service, and the first one leads now."""
+    """With real logs, a replica that led uncleanly in between loses its own record and equals the leader again."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
