@@ -84,7 +84,7 @@ def test_a_group_is_found_in_the_partition_that_has_its_records(disk: SimulatedD
 
 
 def test_a_group_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
-    """While a partition is missing, a group without records here may have its records there: nothing is answered."""
+    """While a partition is missing, a group without records here is refused: the missing partition may have them."""
     engine = opened(disk)
     engine.groups.set_positions(HERE[0], {PLACE: Position(1)})
     engine = lose(disk, engine, "__consumer_offsets")

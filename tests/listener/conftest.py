@@ -17,7 +17,10 @@ from topicfs.listener.limits import ListenerLimits
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """A function that serves directories, with limits and other directories if given; closes them after the test."""
+    """A function that serves a new directory, or the directories and limits that a test passes.
+
+    After the test the directories are closed.
+    """
     with ExitStack() as stack:
 
         def begin(*directories: Path, **how: object) -> Served:

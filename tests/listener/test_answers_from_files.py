@@ -160,7 +160,9 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
 def test_more_partitions_than_files_may_be_open(start: Any) -> None:
     """A fetch may name more partitions than the process may have open files: an answer keeps only a few files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(one) for one in os.listdir("/proc/self/fd"))  # Tests before this one left some open.
+    highest = max(
+        int(one) for one in os.listdir("/proc/self/fd")
+    )  # Earlier tests left some descriptors open.
     # The engine itself needs some descriptors.
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 480, hard), hard))
     try:

@@ -102,7 +102,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
 
 
 def leads(broker: RawClient, topic: str, count: int) -> bool:
-    """Return whether a broker leads all partitions of a topic, which it learns later than its controller."""
+    """Return whether a broker leads all partitions of a topic. A broker learns of a topic later than its controller."""
     partitions = [
         {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": -1} for number in range(count)
     ]

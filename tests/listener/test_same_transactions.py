@@ -137,7 +137,9 @@ def pair(both: tuple[RawClient, RawClient]) -> Iterator[Pair]:  # noqa: F811
 
     wait_until(serves, "the broker coordinates transactions")
     pair = Pair(both)
-    pair.begin("unused")  # So that no other producer has the id 0, which answers about unknown names have.
+    pair.begin(
+        "unused"
+    )  # This producer gets the id 0, which answers about unknown names have, so that no other producer gets it.
     return pair
 
 

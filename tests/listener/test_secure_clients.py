@@ -167,7 +167,7 @@ def test_a_client_with_tls_where_there_is_none(served: Served, certificates: Cer
 
 
 def test_certificates_of_clients(start: Any, certificates: Certificates) -> None:
-    """If a listener has an authority for client certificates, each client needs an unexpired certificate of it."""
+    """If a listener has an authority for client certificates, clients need a valid certificate of this authority."""
     authority = certificates.authority
     served = start(
         security=SecurityFiles(certificate=certificates.pair("listener"), client_authority=authority)

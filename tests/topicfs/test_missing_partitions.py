@@ -41,7 +41,7 @@ def test_records_without_a_key_go_to_a_partition_that_is_here(topicfs, lacking):
 
 
 def test_a_file_is_not_appended_once(topicfs, lacking, tmp_path):
-    """A named producer is refused: with the missing partition back, it would choose other partitions."""
+    """A named producer is refused, because it would choose other partitions after the missing partition is back."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     ran = topicfs("append", "--producer", "p", "orders", str(source))

@@ -163,7 +163,7 @@ def test_a_compacting_topic_is_compared_by_record(topicfs):
 
 
 def test_the_only_replica_stays(topicfs):
-    """A partition whose only replica is in the directory given up keeps its records."""
+    """A partition keeps its records if its only replica is in a directory that is given up."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("single", replicas=1)

@@ -54,7 +54,10 @@ def test_list_and_describe(topicfs: Any, place: Path) -> None:
 
 
 def test_a_hanging_transaction_is_found_and_aborted(topicfs: Any, place: Path) -> None:
-    """Only a transaction that no transactional id has open counts as hanging and can be aborted."""
+    """A transaction that is open in a log, but not at the coordinator, is listed as hanging, and can be aborted.
+
+    No other transaction can be aborted.
+    """
     where = ("--max-transaction-timeout", "0", "-d", str(place))
     found = topicfs("transactions", "find-hanging", *where).text.splitlines()
     assert [["orders", "0", str(ID_OF_NOBODY), "0", "1"]] == [line.split() for line in found[1:]]

@@ -66,7 +66,7 @@ def test_a_commits_retention_is_written_as_an_expiry():
 
 
 def test_records_have_kafkas_bytes():
-    """Version 4 has the topic's id in tag 0. Without an id, and in a transaction, the record has no tag."""
+    """A record of version 4 has the topic's id in tag 0. Without an id, or in a transaction, a record has no tag."""
     topic_id = uuid.UUID(bytes=bytes(range(1, 17)))
     all_ = Coordination()
     all_.clock.now = 1_700_000_000_000
@@ -212,7 +212,7 @@ def test_positions_expire_at_exactly_the_retention():
 
 
 def test_what_a_transaction_may_move_does_not_expire():
-    """Row 212: Until the transaction ends, neither the position nor its group expires."""
+    """Row 212: A position that an open transaction may change does not expire, and its group stays."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.commit(43, producer_id=PID)

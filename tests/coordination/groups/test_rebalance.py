@@ -63,7 +63,10 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
 
 
 def test_an_assignment_that_cannot_be_written_is_reported_to_all():
-    """Row 190: All members get the mapped error. The group rebalances, and no member has an assignment."""
+    """Row 190: If the assignments cannot be written, all members get the mapped error.
+
+    The group rebalances, and no member has an assignment.
+    """
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -129,7 +132,10 @@ def test_ids_that_are_given_back_end_the_waiting_for_them():
 
 
 def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
-    """Row 195: A loaded group that is too large rebalances. Members commit, then rejoin, and the last are refused."""
+    """Row 195: A loaded group that is too large rebalances.
+
+    Its members may commit and must rejoin. The members that rejoin last are refused.
+    """
     before = Coordination()
     before.stable(None, None)
     after = Coordination(max_size=1)

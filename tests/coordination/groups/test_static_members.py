@@ -10,7 +10,10 @@ from topicfs.coordination.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():
-    """Row 181: If the assignor is the same, the member gets the present generation, and the record gets the new id."""
+    """Row 181: If the assignor is the same, a static member that comes back gets the present generation.
+
+    The group's record gets the member's new id.
+    """
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     written = len(all_.log)
@@ -150,7 +153,7 @@ def test_a_group_of_absent_static_members_keeps_waiting():
 
 
 def test_static_members_are_removed_by_their_instance():
-    """An administrator names only the instance, because the member id is unknown."""
+    """An administrator removes a static member by its instance id alone, because the member id is unknown."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     assert [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID] == all_.leave(

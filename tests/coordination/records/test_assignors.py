@@ -122,7 +122,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(group):
 def test_sticky_is_balanced(group):
     """The sticky assignment is balanced.
 
-    No member of a topic has at least two partitions more than another subscriber of this topic.
+    A member that has a partition of a topic has at most one partition more than any other subscriber of this topic.
     """
     members, partitions = group
     assignment = assignors.assign_sticky(members, partitions)

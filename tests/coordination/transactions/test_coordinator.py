@@ -185,7 +185,7 @@ def test_the_next_process_finds_the_same_state(world: World) -> None:
 
 
 def test_a_successor_fences_its_predecessor(world: World) -> None:
-    """A second producer of the name aborts the open transaction, and the first one can write nothing more."""
+    """A second producer of a transactional id aborts the open transaction, and the first producer can write no more."""
     first = world.begin()
     world.write(first, T0, b"lost")
     assert Code.CONCURRENT_TRANSACTIONS == refusal(world.begin)
@@ -231,7 +231,10 @@ def test_unused_transactional_ids_are_forgotten(world: World) -> None:
 
 
 def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
-    """If a partition fails, the decision stays, the other partitions are served, and its marker is written later."""
+    """If a partition fails, the decision stays and other partitions get their markers.
+
+    The failed partition gets its marker later.
+    """
     run = world.begin()
     world.write(run, T0, b"a")
     world.write(run, T1, b"b")
@@ -308,7 +311,7 @@ def test_a_batch_of_an_ended_transaction_begins_no_other(world: World) -> None:
 
 
 def test_refused_requests(world: World) -> None:
-    """Requests about an unknown name, an empty name or an invalid timeout are refused."""
+    """Requests with an unknown or empty transactional id, or with an invalid timeout, are refused."""
     run = ProducerRun(ProducerId(7), 0)
     coordinator = world.coordinator
     assert {} == coordinator.listed()

@@ -138,7 +138,10 @@ def test_fields_of_a_wrong_type_are_refused(orders):
 
 
 def test_a_key_goes_where_kafkas_producer_sends_it(topics):
-    """A record with a key goes to the partition that Kafka's producers choose; records without keys stay together."""
+    """A record with a key goes to the partition that Kafka's producers choose.
+
+    Records without keys go to one partition until enough of them have been appended.
+    """
     clicks = topics.create("clicks", partitions=4)
     expected = {key: (digest & 0x7FFFFFFF) % 4 for key, digest in HASHES_OF_KAFKA.items()}
     assert expected == {key: clicks.append(b"", key=key).partition for key in HASHES_OF_KAFKA}

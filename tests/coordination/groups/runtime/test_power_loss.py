@@ -1,4 +1,4 @@
-"""Tests that flushed positions survive if a machine loses power while groups commit, and that no others appear."""
+"""Tests that flushed positions survive if a machine loses power while groups commit, and no other positions appear."""
 
 from __future__ import annotations
 

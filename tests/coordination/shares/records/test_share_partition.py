@@ -322,7 +322,7 @@ def test_a_write_that_fails_leaves_the_records_held():
 
 @pytest.mark.parametrize(("limit", "state"), [(5, AVAILABLE), (2, ARCHIVED)])
 def test_a_lock_that_ends_while_a_write_fails_gives_the_records_back(limit: int, state):
-    """When the lock expires, the records are available again, or archived if they reached the delivery limit."""
+    """If a lock expires while a write fails, the records are available again, or archived at the delivery limit."""
     bench = Bench((5, 9), limits=Limits(LOCK, limit, 200))
     bench.take()
     bench.say((5, 9, RELEASE))
