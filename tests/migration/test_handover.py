@@ -50,7 +50,7 @@ def test_each_step_prints_a_line() -> None:
 
 
 def test_checkpoints_say_what_was_put_there() -> None:
-    """After placing, a partition's recovery point and high watermark are the log's end.
+    """After the files are placed, a partition's recovery point and high watermark are the log's end.
 
     A log start inside a segment is written to the checkpoint of log starts.
     """

@@ -110,7 +110,7 @@ def taken(disk: StoppingDisk) -> Found:
     values, is_stable = [], True
     for place in PLACES:
         partition = engine.partition(*place)
-        fetched = partition.read(Offset(16), max_bytes=1 << 20)  # 16 records were there before.
+        fetched = partition.read(Offset(16), max_bytes=1 << 20)  # The log had 16 records before.
         for columns in decode_each(fetched.data, aborted=fetched.aborted):
             values += [one.value.decode() for one in columns if one.value == b"sold"]
         is_stable &= partition.offsets().last_stable_offset == partition.offsets().log_end_offset

@@ -1,4 +1,7 @@
-"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded. Misfits are refused."""
+"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded.
+
+A value that does not fit its schema is refused.
+"""
 
 from __future__ import annotations
 
@@ -216,7 +219,7 @@ def test_defaults_stand_where_a_field_is_missing():
 
 
 def test_items_that_must_be_unique_are_compared_by_their_values():
-    """Unique items are compared by value in linear time: 1.0 equals 1, true does not, and fields have no order."""
+    """Unique items are compared by value in linear time: 1.0 equals 1, true does not equal 1, fields have no order."""
     codec = json_schema({"uniqueItems": True})
     for value in ([1, True, "1", [1], {"a": 1}], "aa", {"a": 1}, [{"a": number} for number in range(20_000)]):
         assert value == json.loads(codec.encode(value))

@@ -65,7 +65,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
     ):
         patience.setattr(
             registry, "REGISTRY_TIMEOUT_SECONDS", 60.0
-        )  # This process has to answer the request.
+        )  # This process must be able to answer the request.
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
