@@ -117,7 +117,8 @@ def test_requests_before_authentication(guarded: Served) -> None:
 def test_requests_between_handshake_and_authentication(guarded: Served) -> None:
     """After SaslHandshake, any other request ends the connection.
 
-    If its answer has an error code, the request is first answered with ILLEGAL_SASL_STATE.
+    If the answer to this request has a field for an error code, the request is first answered with
+    ILLEGAL_SASL_STATE.
     """
     for api, _ in REQUESTS.values():
         if api.key == SASL_AUTHENTICATE.key:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
-    """Through a mount, the daemon stores the producer's progress, which runs after the unmount use as well."""
+    """Through a mount, the daemon stores the producer's progress. Runs after the unmount use this progress as well."""
     Path("lines").write_text("four\n")
     once = ("append", "--producer", "p", "orders/0", "lines")
     assert "p: 1 records appended to orders/0/log" in orders(*once).text

@@ -44,7 +44,7 @@ def test_a_position_with_a_generation_needs_the_group():
 
 
 def test_no_position_is_committed_while_the_group_completes():
-    """Row 203: A commit during CompletingRebalance makes the member rejoin. Commits before and after it succeed."""
+    """Row 203: A commit in state CompletingRebalance makes the member rejoin. Commits in earlier states succeed."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     assert Code.NONE is all_.commit(1, member_id=follower, generation=1)

@@ -69,7 +69,7 @@ def test_a_static_leader_that_comes_back_need_not_assign():
 
 
 def test_a_duplicate_that_waits_is_fenced():
-    """Row 184: The waiting join of the old id gets FENCED_INSTANCE_ID as soon as another id has its instance."""
+    """Row 184: The waiting join of the old id gets FENCED_INSTANCE_ID as soon as a new id takes over the instance."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     waiting = all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))

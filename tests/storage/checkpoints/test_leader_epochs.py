@@ -159,7 +159,7 @@ def test_truncation_from_the_start(
 
 
 def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
-    """Row 74: with the new start 5, the entries (0,0) (1,7) (2,10) become (0,5) (1,7) (2,10)."""
+    """Row 74: with the new log start 5, the entries (epoch, offset) (0,0) (1,7) (2,10) become (0,5) (1,7) (2,10)."""
     epochs = opened(disk, (0, 0), (1, 7), (2, 10))
     epochs.truncate_from_start(Offset(5))
     assert ((0, 5), (1, 7), (2, 10)) == epochs.entries

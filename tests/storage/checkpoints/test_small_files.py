@@ -74,7 +74,7 @@ def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
 
 
 def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
-    """The file has the version, the count, and lines of topic, partition and offset with single blanks."""
+    """A checkpoint has a version, a count, and lines of topic, partition and offset, separated by single blanks."""
     offsets = {TopicPartition("g-lz4", 0): Offset(400), TopicPartition("t", 1): Offset(1)}
     write_offsets(disk, FILE, offsets)
     assert b"0\n2\ng-lz4 0 400\nt 1 1\n" == disk.read_bytes(FILE)
@@ -108,14 +108,17 @@ def test_readers_take_any_blanks_between_fields() -> None:
     ],
 )
 def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> None:
-    """The error names the file and the position of the fault."""
+    """The error for a malformed checkpoint names the file and the position of the fault."""
     with pytest.raises(CorruptionError) as caught:
         decode_offsets(data, file=FILE)
     assert (FILE, position) == (caught.value.file, caught.value.position)
 
 
 def test_topic_id_file(disk: SimulatedDisk) -> None:
-    """Row 148: the file has 43 bytes without a final newline. A missing file means that there is no ID."""
+    """Row 148: partition.metadata has 43 bytes without a final newline.
+
+    A missing file means that there is no ID.
+    """
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
     assert b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg" == disk.read_bytes(DATA / "partition.metadata")

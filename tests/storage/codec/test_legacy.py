@@ -95,7 +95,7 @@ def test_append_time_of_the_wrapper_is_that_of_all():
 
 
 def test_formats_mix_in_one_segment():
-    """A segment with v0, v1 and v2 entries, which an upgrade leaves, can be read."""
+    """A segment that has v0, v1 and v2 entries after an upgrade can be read."""
     data = entry(0, b"a", magic=0) + entry(1, None, key=b"b") + encode([Record(2, 5, None, b"c")])
 
     assert [(0, b"a"), (1, None), (2, b"c")] == [(record.offset, record.value) for record in records_of(data)]

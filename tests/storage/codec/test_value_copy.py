@@ -29,7 +29,7 @@ def joined(data, bounds=ALL, *, begun=b"", room=0):
 
 
 def by_records(data, bounds=ALL):
-    """Return the same text from the records that `decode` returns."""
+    """Return the text that `joined` should return, computed from the records that `decode` returns."""
     records = (record for columns in decode(data) for record in columns)
     return b"".join((r.value or b"") + b"\n" for r in records if bounds[0] <= r.offset < bounds[1])
 

@@ -55,7 +55,7 @@ def test_the_checkpoint_divides_clean_from_dirty():
 
 
 def test_the_ratio_must_be_above_the_setting():
-    """A ratio of exactly min.cleanable.dirty.ratio is not enough."""
+    """No pass is due if the ratio is exactly min.cleanable.dirty.ratio."""
     half = planned(checkpoint=Offset(10), segments=[segment(0), segment(10), segment(20)])
     assert 0.5 == half.cleanable_ratio
     assert not half.due
@@ -131,7 +131,7 @@ def test_neighbors_merge_up_to_the_segment_size():
 
 @pytest.mark.parametrize("column", [2, 3])
 def test_index_sizes_bound_a_group(column):
-    """Row 114: the size of either index limits a group."""
+    """Row 114: the sizes of the offset index and of the time index limit a group of segments."""
     row = [0, 1, 0, 0]
     row[column] = 26
     second = [10, *row[1:]]

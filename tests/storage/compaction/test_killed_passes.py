@@ -120,7 +120,7 @@ def test_a_pass_that_ends_at_any_step(end: End, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_indexes_of_cleaned_segments_survive_a_power_loss(seed: int) -> None:
-    """A pass flushes its indexes before it renames them, as recovery checks none below the recovery point."""
+    """A pass flushes its indexes before it renames them: recovery checks no index below the recovery point."""
     log = CompactedLog(
         disk=MortalDisk(seed=seed),
         internal_segment_bytes=100_000,

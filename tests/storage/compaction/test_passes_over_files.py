@@ -179,7 +179,10 @@ Each entry has a rename, and says whether the crash is before or after this rena
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=[step.replace(" ", "-") for step in STEPS])
 def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
-    """Row 115: after a crash the log has the offsets from before or after the pass. A second pass completes it."""
+    """Row 115: after a crash the log has either all offsets from before the pass or all from after it.
+
+    A second pass then completes the cleaning.
+    """
     disk = CrashingDisk()
     log = CompactedLog(disk=disk)
     log.fill(keys=2, rounds=5)

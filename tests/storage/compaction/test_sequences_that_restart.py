@@ -14,7 +14,7 @@ RETENTION_MS = 1000
 
 
 def cleaned_again(on_disk: LogOnDisk) -> None:
-    """Clean everything below the active segment, after all horizons set before have passed."""
+    """Advance the clock beyond all delete horizons, then clean everything below the active segment."""
     on_disk.log.appender.roll()
     on_disk.clock.advance(2 * RETENTION_MS)
     params = cleaning_params(on_disk.log, Offset(0), Timestamp(on_disk.clock.now))

@@ -51,7 +51,10 @@ FAILURES = [fail_by_checkpoint, fail_by_settings]
 def test_a_failed_directory_takes_only_its_own_partitions_offline(
     disks: SeveralDisks, clock: ManualClock, fail: Callable[[LogManager, SeveralDisks, ManualClock], None]
 ) -> None:
-    """The other directory accepts appends and new partitions, all partitions can be read, and status has the reason."""
+    """If a directory fails, the other directory accepts appends and new partitions.
+
+    All partitions can be read, and the status has the reason of the failure.
+    """
     engine = filled(disks, clock)
     fail(engine, disks, clock)
     assert {"t-0": "online", "t-1": "offline"} == states(engine)

@@ -34,7 +34,7 @@ def put(log: Log, key: bytes, value: bytes | None, *, time: int = 1_700_000_000_
 
 
 def topic(engine: LogManager, name: str, records: int, *, keys: int = 2, **overrides) -> Log:
-    """Create a topic of small segments with `records` records, whose keys repeat after `keys`; return its log."""
+    """Create a topic of small segments, append `records` records that use `keys` keys in turn, and return its log."""
     settings = {key.replace("_", "."): str(value) for key, value in overrides.items()}
     engine.create_topic(name, overrides={**COMPACT, **settings})
     log = engine.partition(name, 0)

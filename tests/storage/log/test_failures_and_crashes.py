@@ -1,4 +1,4 @@
-"""Tests of a failure during a change and a crash after it: cases that the model of a partition found."""
+"""Tests of a failure during a change and a crash after it. The model of a partition found these cases."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_flushed_segment_is_synced_again_after_its_trim():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
-    """A roll truncates a preallocated file, because recovery ignores zeros below the recovery point."""
+    """A roll truncates a preallocated file, because recovery removes no zeros below the recovery point."""
     on_disk, flusher = flushing(disk=SimulatedDisk(seed=seed), preallocate=True)
     fill(on_disk, 2)
     on_disk.log.appender.flush()

@@ -1,4 +1,4 @@
-"""Tests that a kill or power loss during retention loses no record to be kept, and no deleted record returns.
+"""Tests that a kill or power loss during retention loses no kept record and brings back no deleted record.
 
 A round of retention is a roll, the move of the log start, the renames to `.deleted`, the checkpoints and, after
 file.delete.delay.ms, the unlinks.

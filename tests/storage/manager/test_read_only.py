@@ -184,7 +184,10 @@ def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Pa
 
 
 def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
-    """While topicfs owns the directory, all records up to the log end are shown. Later ones need a new opening."""
+    """While topicfs owns the directory, all records up to the log end are shown.
+
+    Records that are appended after the opening are shown only by a new opening.
+    """
     owner = open_engine(tmp_path / "data")
     owner.create_topic("t")
     for number in range(2):

@@ -222,7 +222,7 @@ def test_a_repair_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_several_flipped_bits_are_repaired() -> None:
-    """In a dense log several flipped bits are repaired, unless two adjacent batches are damaged."""
+    """In a log without gaps several flipped bits are repaired, unless two adjacent batches are damaged."""
     on_disk = filled()
     for record in (1, 3, 6, 9):
         flip(on_disk, record, 20)

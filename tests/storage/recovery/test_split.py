@@ -142,7 +142,7 @@ def test_damage_behind_the_split_is_cut_from_the_last_part():
 
 
 def test_a_dense_log_has_no_offsets_far_apart():
-    """In a dense log a batch with a distant offset counts as damaged."""
+    """In a log without gaps a batch with a distant offset counts as damaged."""
     on_disk = with_segment(0, BEYOND)
     assert [0] == offsets_of(on_disk.load(clean=False, dense=True))
 

@@ -30,9 +30,9 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
 
 
 def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
-    """A caller gets an answer only after the owner has begun and finished work after the caller's message.
+    """The owner answers a caller only after finishing work that it began after the caller's message.
 
-    So the owner's work includes each write that was submitted before the message.
+    So this work includes each write that was submitted before the message.
     """
     begun, go_on, looks = Event(), Event(), []
 

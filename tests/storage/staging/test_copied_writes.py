@@ -66,7 +66,7 @@ class Dying(Replicated):
 
 
 def died(number: int, steps: int, *, kills: bool) -> Dying | None:
-    """Return replicas whose disk failed during the append, or None if the append was completed before."""
+    """Return replicas whose disk failed during the append, or None if the append was completed first."""
     two = Dying()
     two.engine.create_topic("orders", partitions=1)
     two.submit(1, TEXTS[:2], TEXTS[2:])

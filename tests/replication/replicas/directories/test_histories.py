@@ -404,7 +404,7 @@ def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCapture
 
 
 def test_a_directory_without_its_state_file_counts_as_unreadable() -> None:
-    """A directory without its state file counts as unreadable: its use is unknown, so the start needs consent."""
+    """A directory without its state file counts as unreadable: its history is unknown, so the start needs consent."""
     two = two_with("a\n")
     two.open()
     two.engine.close()

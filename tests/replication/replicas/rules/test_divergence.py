@@ -30,7 +30,7 @@ def cut(
 
 
 def test_a_follower_that_only_lacks_records_continues():
-    """A follower in the leader's epoch whose log is not longer truncates nothing."""
+    """A follower in the leader's epoch truncates nothing if its log is not longer than the leader's log."""
     assert [] == cut(entries((0, 0)), 10, entries((0, 0)), 10)
     assert [] == cut(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8)
     assert [] == cut(entries((0, 0)), 10, (), 0)
@@ -46,7 +46,10 @@ def test_kip_101_scenario_1_high_watermark_truncation_followed_by_immediate_lead
 
 
 def test_kip_101_scenario_2_replica_divergence_on_restart_after_multiple_hard_failures():
-    """After both replicas lose power, the shorter one leads in a new epoch; the other is cut to that epoch's start."""
+    """After both replicas lose power, the one with the shorter log leads in a new epoch.
+
+    The other replica is truncated to the start of this epoch.
+    """
     assert [1] == cut(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2)
 
 
