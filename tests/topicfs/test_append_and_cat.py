@@ -34,7 +34,7 @@ def test_a_line_is_a_record(orders):
 
 
 def test_a_last_line_without_end_is_a_record_too(topicfs):
-    """A last line without a newline becomes a record, too, as it does when written to a mount."""
+    """A last line without a newline becomes a record, both here and on a mount."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
@@ -130,7 +130,7 @@ def test_an_empty_input_appends_nothing(topicfs):
     ],
 )
 def test_every_name_of_the_mount_prints_the_same_here(orders, name, expected):
-    """`cat` accepts every name of a record, range, time or form that a mount has, and prints the same content."""
+    """`cat` accepts each name that a mount has for records, ranges, times and forms, and prints the same content."""
     assert (0, expected, b"") == orders("cat", f"orders/0/{name}")
 
 
@@ -167,7 +167,7 @@ def test_lines_for_a_whole_topic_are_spread_by_key(topicfs):
 
 
 def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
-    """A file with a bad line is refused completely, and the error has the number of the line in the file."""
+    """A file with a bad line is refused completely, and the error has the bad line's number."""
     topicfs("topics", "create", "orders")
     source = tmp_path / "records.json"
     good = b'{"payload":"%s"}\n' % (b"x" * 500)
@@ -180,7 +180,7 @@ def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
 
 
 def test_a_bad_line_in_a_pipe_is_reported_with_the_lines_appended(topicfs):
-    """At a bad line on standard input the append stops, and the error says how many lines were appended before."""
+    """At a bad line on standard input, `append` stops. The error has the number of lines that were appended before."""
     topicfs("topics", "create", "orders")
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     lines = good * 3000
@@ -339,7 +339,7 @@ class Follower(io.BytesIO):
 
 
 def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Callable[[], object]) -> bytes:
-    """Return the output of `cat --follow`; call `at_first_flush` after the first three lines were printed."""
+    """Return the output of `cat --follow`. After the first three lines, call `at_first_flush`."""
     output = Follower(at_first_flush)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
     assert 130 == run(("cat", "--follow", "--data", str(directory), "orders/0"))
@@ -348,7 +348,7 @@ def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Cal
 
 @pytest.fixture
 def damaged(orders, directory):
-    """A topic of three batches: one, two, three; four, which is damaged; five."""
+    """A topic of three batches. They have the records one, two, three; four (damaged); five."""
     orders("append", "orders/0", stdin=b"four\n")
     orders("append", "orders/0", stdin=b"five\n")
     log = directory / "orders-0" / "00000000000000000000.log"
@@ -423,7 +423,7 @@ def append(directory: Path, line: str) -> None:
 
 
 def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
-    """`cat --follow` prints a record that is appended between its first read and its first check for new records."""
+    """`cat --follow` prints a record that is appended after its first read but before it first waits for changes."""
     assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, lambda: append(directory, "four\n"))
 
 
@@ -449,13 +449,13 @@ def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeyp
 
 
 def test_follow_takes_something_that_grows(orders):
-    """`--follow` requires one path to a file that can grow; with a record or with two paths it is a usage error."""
+    """`--follow` requires one path to a file that can grow. A record or two paths are a usage error."""
     for words in (("orders/0/1",), ("orders/0", "orders/0")):
         assert 2 == orders("cat", "--follow", *words).status
 
 
 def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
-    """`append` accepts the batches that `cat` prints of a log, a range or a record, from a pipe or a file."""
+    """`append` accepts the batches of a log, a range or a record that `cat` has printed, from a pipe or a file."""
     orders("topics", "create", "copy")
     batches = orders("cat", "orders/0/log.batch").output
     saved = tmp_path / "batches"

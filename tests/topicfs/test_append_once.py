@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_second_run_appends_nothing(topicfs, tmp_path):
-    """A second run appends only the new lines, and prints the position in the file up to which lines are appended."""
+    """A second run appends only new lines, and prints the position in the file up to which all lines are appended."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")
@@ -64,7 +64,7 @@ def test_standard_input_cannot_be_read_again(topicfs):
 
 
 def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
-    """If another file is at the same path, the run is refused with the remedy."""
+    """If the path now leads to another file, the run is refused with the remedy."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")

@@ -118,7 +118,7 @@ def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
 
 
 def test_an_invalid_line_of_producers_is_refused(orders, mnt, directory):
-    """An invalid line written to `@producers` fails with EINVAL and a reason, or EMSGSIZE; nothing is stored."""
+    """An invalid line written to `@producers` fails with EMSGSIZE, or with EINVAL and a reason; nothing is stored."""
     Path("lines").write_text("four\n")
     assert 0 == orders("append", "--producer", "p", "orders/0", "lines").status
     stored = (directory / "topicfs.producers").read_bytes()

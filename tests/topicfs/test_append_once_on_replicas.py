@@ -1,4 +1,4 @@
-"""`topicfs append --producer` over several directories, if one is lost or the order of their names changes."""
+"""`topicfs append --producer` over several directories, after one is lost or if they are named in another order."""
 
 from __future__ import annotations
 

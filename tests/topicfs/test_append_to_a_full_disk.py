@@ -57,7 +57,7 @@ def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source)
 
 
 def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
-    """For a whole topic the error counts the stored lines: some partitions may have stored their part of a block."""
+    """For a whole topic the error counts the stored lines of all partitions: only some may have stored their part."""
     data = ("--data", str(disk / "data"))
     topicfs("topics", "create", "orders", "--partitions", "3", *data)
     fill(disk)

@@ -52,7 +52,7 @@ def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
 
 
 def test_lines_are_appended_through_the_mount(orders, mnt):
-    """`append` writes lines and batches through the mount, after it has checked the whole input file."""
+    """`append` checks the whole input file, and then writes lines or batches through the mount."""
     Path("lines").write_text("five\nsix")
     assert (0, b"") == orders("append", "orders/0", stdin=b"four\n")[:2]
     assert (0, b"") == orders("append", "orders", "lines")[:2]
@@ -118,7 +118,7 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
 
 
 def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
-    """The error for a refused line has the line's number in the whole input, not in one write."""
+    """The error for a refused line has the line's number in the whole input, not its number in one write."""
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     ran = orders("append", "orders/0/log.json", stdin=good * 500 + b"no json\n")
     assert 1 == ran.status
@@ -246,7 +246,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
 
 
 def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
-    """With --schema-dir the command encodes with its own schemas, and the daemon decodes the record with its own."""
+    """With --schema-dir the command encodes with its own schemas. The daemon decodes the record with the daemon's."""
     Path("other").mkdir()
     Path("other/7.avsc").write_text('"long"')
     Path("other/orders-value.avsc").symlink_to("7.avsc")
@@ -275,7 +275,7 @@ def test_topics_are_deleted_through_the_mount(orders, mnt):
 
 
 def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
-    """The error for a refused line is the reason in `@status`, without the text of the errno."""
+    """The error for a refused line is the reason in `@status`. The text of the errno is not added."""
     assert 0 == orders("config", "orders", "max.message.bytes=100").status
     ran = orders("append", "orders/0/log.avro.json", stdin=b'{"payload":"no number"}\n')
     assert 1 == ran.status
@@ -284,7 +284,7 @@ def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
 
 
 def test_topics_are_created_through_the_mount(orders, mnt):
-    """Topics are created through the mount with partitions and settings, after all setting names were checked."""
+    """Topics are created through the mount with partitions and settings. All names of settings are checked before."""
     ran = orders("topics", "create", "a", "b", "--partitions", "3", "--config", "retention.ms=5000")
     assert (0, "a: created with 3 partitions\nb: created with 3 partitions\n") == (ran.status, ran.text)
     assert [0, 1, 2] == sorted(int(one.name) for one in (mnt / "b").iterdir() if one.name.isdecimal())
@@ -316,7 +316,7 @@ def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, 
 
 
 def test_settings_are_changed_through_the_mount(orders, mnt):
-    """Through the mount, a call changes all of its settings or none, and prints the values that the daemon has."""
+    """Through the mount, a call changes all of its settings or none, and prints the values that the daemon then has."""
     ran = orders("config", "orders", "retention.ms=5000", "cleanup.policy=compact")
     assert (0, "orders: retention.ms=5000\norders: cleanup.policy=compact\n") == (ran.status, ran.text)
     ran = orders("config", "orders", "retention.ms=6000", "cleanup.policy=shred")

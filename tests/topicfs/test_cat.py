@@ -194,7 +194,7 @@ def long(topicfs):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
-    """If the program that reads the output of `cat` ends, such as `| head`, `cat` ends with status 0 and no message."""
+    """If a program such as `| head` stops reading the output, `cat` ends with status 0 and no message."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)

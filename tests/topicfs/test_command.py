@@ -120,7 +120,7 @@ def test_a_traceback_only_when_asked_for(topicfs):
 
 
 def test_an_unknown_command_imports_nothing():
-    """If a command's name is not in the table of commands, the name is refused without importing a module."""
+    """An unknown command is refused by the table of commands, without importing a module."""
     assert cli.get_command(click.Context(cli), "absent") is None
 
 
@@ -196,7 +196,7 @@ def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
 
 
 def test_explain_tells_the_steps_with_the_numbers_of_the_files(topicfs):
-    """`explain` prints the segments, index slots, batches and the record with their numbers in a broker's files."""
+    """`explain` prints the segments, index slots and batches, and the record, as the numbers of a broker's files."""
     assert (
         "g-none/0/368: the record at offset 368. g-none-0 holds offsets 0 to 399 in 3 segments, 47,463 bytes.\n"
         "\n"
@@ -249,7 +249,7 @@ def explained(topicfs, place: str) -> dict:
     ],
 )
 def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targets):
-    """`explain` of a range prints the meaning of the range, and looks up its first and its last record."""
+    """`explain` of a range prints the meaning of the range, and looks up the range's first and last record."""
     explanation = explained(topicfs, f"g-none/0/{name}")
     assert (meaning, targets) == (
         explanation["meaning"],

@@ -25,7 +25,10 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
 
 
 def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path):
-    """If a topic was deleted and created again, old positions are not committed: they would skip new records."""
+    """If a topic was deleted and created again, positions of the old topic are not committed.
+
+    In the new topic these positions would skip records.
+    """
     place, read = SparkPlace(str(tmp_path)), {TopicPartition("orders", 0): 2}
     with closing(open_engine(tmp_path)) as engine:
         before = engine.create_topic("orders").topic_id

@@ -100,7 +100,7 @@ def test_other_shells_offer_the_same(data: Path, shell: str, script: str) -> Non
 
 
 def test_no_space_follows_a_name_that_goes_on(data: Path) -> None:
-    """bash adds no space after a name that can continue, but adds one after a partition."""
+    """bash adds a space after a partition, but adds no space after a name that can continue."""
     assert "compopt -o nospace" in offered("bash", BASH, "topicfs cat wi", data)[1]
     assert "compopt -o nospace" in offered("bash", BASH, "topicfs config orders retention.m", data)[1]
     assert "nospace" not in offered("bash", BASH, "topicfs cat ord", data)[1]
@@ -132,7 +132,7 @@ def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:
 
 
 def test_an_error_offers_no_completions(topicfs, directory: Path) -> None:
-    """If completion fails, it offers nothing, and prints nothing into the edited line."""
+    """If completion fails, it offers nothing, and prints no error into the edited line."""
     for line in ("topicfs cat ", "topicfs groups describe ", "topicfs cat --data kafka://127.0.0.1:1 "):
         assert ([], "") == offered("bash", BASH, line, directory)
     directory.write_text("no directory")

@@ -105,7 +105,7 @@ DAMAGES = (
 def test_damage_in_one_directory_takes_nothing_from_the_other(
     topicfs: Topicfs, places: list[Path], damage: Callable[[Path], None], number: int, by: str
 ) -> None:
-    """If files in one directory are damaged, then after a scrub both directories have every record and no damage."""
+    """If files in one directory are damaged, a scrub leaves both directories with every record and without damage."""
     damage(places[number])
     if by == "start":
         assert LINES == lines(places)
@@ -155,7 +155,7 @@ def a_link(path: Path) -> None:
 def test_a_damaged_small_file_takes_its_directory_alone(
     places: list[Path], name: str, damage: Callable[[Path], None]
 ) -> None:
-    """If a small file is damaged, the start fails and names file and remedy; `--without DIR` then starts."""
+    """If a small file is damaged, the start fails and names file and remedy. With `--without DIR` it succeeds."""
     damage(places[0] / name)
     with pytest.raises(MissingReplicasError) as refused:
         started(*places)

@@ -30,7 +30,7 @@ def register(topicfs, *lines: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["log", "0", "-1", "latest", "@0-"])
 def test_the_schemas_of_the_same_directory_decode_it(shop, name):
-    """Payloads are decoded with the schemas in `_schemas` of the same data directory; without them, base64 is shown."""
+    """Payloads are decoded with the schemas in `_schemas` of the same data directory, and otherwise shown in base64."""
     assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(UNKNOWN)
     register(shop, registered("orders-value", 1, 7, ORDER))
     assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(SHOWN)
@@ -108,7 +108,7 @@ def test_lines_are_encoded_by_the_newest_schema(shop):
 
 
 def test_lines_are_encoded_by_a_registry(shop):
-    """Lines are encoded with a schema of a registry, and refused if the registry has none or fails."""
+    """Lines are encoded with a schema of a registry. If the registry fails or has no schema, the lines are refused."""
     with serving(as_registry) as (url, _asked):
         ran = shop(
             "append", "--schema-registry", url, "orders/0/log.avro.json", stdin=b'{"payload":{"id":1}}\n'

@@ -54,7 +54,7 @@ def test_a_check_finds_no_damage_at_the_ends(ends: Topicfs):
 
 
 def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicfs):
-    """Arrow and Parquet have the nearest time that they can represent (in the year 294247), and exact other columns."""
+    """Arrow and Parquet have the nearest time that they can represent, in the year 294247. Other columns are exact."""
     for name, shown in {
         LATEST: MAX_MICROSECONDS,
         LATER: MICROSECONDS * 1000,
@@ -68,7 +68,7 @@ def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicf
 
 
 def test_text_has_every_time_as_it_is(ends: Topicfs):
-    """Text formats show every timestamp in milliseconds; CSV shows milliseconds only for times outside the calendar."""
+    """Text formats show every timestamp in milliseconds. In CSV only times outside the calendar are milliseconds."""
     for name, time in {LATEST: LATEST_TIMESTAMP, LATER: MICROSECONDS, EARLIEST: -(2**63)}.items():
         assert f"{time}\n" == ends("cat", "--format", "%T\\n", f"{name}/0/0").text
         assert str(time) in ends("cat", f"{name}/0/0.json").text

@@ -48,7 +48,7 @@ def clicks(topicfs):
     ],
 )
 def test_a_text_is_printed_for_each_record(clicks, template, expected):
-    """The tokens and escapes of a format are those of kcat; null is printed as nothing, and its length as -1."""
+    """The tokens and escapes of a format are those of kcat. Null is printed as an empty text, and its length as -1."""
     assert Ran(0, expected, b"") == clicks("cat", "clicks/0", "--format", template)
 
 

@@ -231,7 +231,7 @@ def test_a_queue_without_its_topic_is_described(orders: Topicfs):
 def test_a_command_for_the_wrong_kind_of_group_changes_nothing(
     orders: Topicfs, words: tuple[str, ...], reason: str
 ):
-    """If one of the named groups is unknown or of the wrong kind, a command is refused before it changes anything."""
+    """A command is refused before it changes anything if one of its groups is unknown or of the wrong kind."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     before = described(orders, "g"), described(orders, "jobs")

@@ -86,7 +86,7 @@ def test_a_table_of_nothing_has_its_titles():
     ],
 )
 def test_the_bar_says_what_is_known(work, text):
-    """The bar shows tasks, the records read, and how many are left of each topic, if these numbers are known."""
+    """The bar shows the tasks, the records read, and the records left in each topic, as far as these are known."""
     assert text == status_text(work)
 
 
@@ -148,7 +148,7 @@ def test_without_a_terminal_no_thread_is_started(monkeypatch):
 
 
 def test_only_important_lines_of_spark_are_shown(monkeypatch):
-    """While a bar is drawn, each line of topicfs in Spark's output is shown once, and Spark's own lines are hidden."""
+    """While a bar is drawn, each of topicfs's lines in Spark's output is shown once. Spark's own lines are hidden."""
     said = []
     drawn = ProgressBar("replay", Screen())
     monkeypatch.setattr(drawn, "say", said.append)

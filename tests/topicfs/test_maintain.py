@@ -25,7 +25,8 @@ SIZE = 131
 def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str) -> None:
     """Create a topic `t` with two records per segment.
 
-    The records have two keys in turn. The first record has the time `time`; each next record is a second later.
+    The records have two keys in turn. The first record has the time `time`, and each record is a second later than
+    the record before it.
     """
     overrides = {
         "internal.segment.bytes": "300",
@@ -63,7 +64,7 @@ def test_deletion_by_age_is_reported_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_size_is_reported_with_its_numbers(directory, topicfs):
-    """For each segment that is deleted because of the log's size, the excess before the deletion is printed."""
+    """A line for each segment that is deleted because of the log's size has the log's excess before the deletion."""
     fill(directory, retention_bytes="200", segment_ms=str(10**15))
     assert topicfs("maintain", "data", "--dry-run").text.splitlines() == [
         f"t-0 delete {0:020} retention.bytes=200: 455 bytes too many, 262 bytes",
@@ -95,7 +96,7 @@ def test_compaction_is_told_with_its_ratio(directory, topicfs):
 
 
 def test_overdue_compaction_is_reported(directory, topicfs):
-    """Overdue compaction is printed, whatever the ratio is, together with the roll of the active segment."""
+    """Overdue compaction and the roll of the active segment are printed, whatever the cleanable ratio is."""
     fill(directory, cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms="60000")
     told = topicfs("maintain", "data", "--dry-run", "--now", str(TIME + 100_000)).text.splitlines()
     assert told == [

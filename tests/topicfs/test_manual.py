@@ -1,4 +1,4 @@
-"""The manual pages contain the texts of the commands, and programs that format them report no errors."""
+"""The manual pages contain the texts of the commands, and man and mandoc format them without an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Appends and readers on a directory that has only some partitions of a topic, as each broker of several has.
 
-How many partitions the topic has is then unknown, and so is the partition of a key.
+The topic's number of partitions is then unknown, and so is the partition to which a key belongs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The file names that completion offers and the help names, compared with those of the tree."""
+"""The file names that completion offers, and the names in the help texts, are compared with those of the tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def words(command: click.Command) -> set[str]:
 def test_every_file_of_a_partition_is_offered() -> None:
     """Completion offers all files of a partition except those whose content has no end.
 
-    Of the files for a single record, it offers only those without a suffix.
+    Of the files for a single record, completion offers only those without a suffix.
     """
     links = {f"{stem}{suffix}" for stem in partitions.ONLY_WITH_RECORDS for suffix in SUFFIXES}
     endless = {f"follow{suffix}" for suffix in LINE_SUFFIXES}
@@ -38,6 +38,6 @@ def test_the_help_of_cat_names_every_file() -> None:
 
 
 def test_the_help_of_append_names_every_form() -> None:
-    """The help of `append` has the log in every form."""
+    """The help of `append` names the log in every form."""
     logs = {name for name in partitions.NAMES if name.partition(".")[0] == "log"}
     assert set() == logs - words(append)

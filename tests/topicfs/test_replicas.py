@@ -64,7 +64,7 @@ def test_more_replicas_than_directories_are_refused(two):
 
 
 def test_a_topic_is_created_with_replicas(two):
-    """`topics create` creates the number of replicas that --replicas gives. The default is the same as for a mount."""
+    """`topics create` creates as many replicas as --replicas says. The default is the same as for a mount."""
     assert 0 == two("topics", "create", "single", "--replicas", "1").status
     assert 0 == two("topics", "create", "double").status
     assert [1, 2] == [len(roles(two("replicas", "list", name).text)) for name in ("single", "double")]
@@ -91,7 +91,7 @@ def test_an_unclean_election_goes_on_with_what_a_directory_has(two):
 
 
 def test_elections_say_what_is_missing(two):
-    """If options of an election are missing or conflict, this is a usage error."""
+    """Missing or conflicting options of an election are a usage error."""
     for words in ((), ("--preferred", "--unclean"), ("--unclean",), ("--preferred", "orders/0", "b")):
         assert 2 == two("replicas", "elect", *words).status
     ran = two("replicas", "elect", "--unclean", "orders/0", "c")

@@ -116,7 +116,7 @@ def test_without_yes_it_shows_what_would_be_lost(forked):
 
 
 def test_with_yes_only_the_kept_history_is_left(forked):
-    """With --yes only the kept history remains, and both directories have its small files."""
+    """With --yes only the kept history remains. Both directories then have the small files of the kept directory."""
     assert 0 == forked(*RESOLVE, "--yes").status
     assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
     assert not (B / names.QUEUES).exists()
@@ -127,7 +127,7 @@ def test_with_yes_only_the_kept_history_is_left(forked):
 
 
 def test_what_is_saved_can_be_appended(forked):
-    """The option --save writes a file for each partition, which `topicfs append` can append."""
+    """The option --save writes a file for each partition. `topicfs append` can append these files."""
     assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert ["audit-0.batch", "orders-0.batch"] == sorted(path.name for path in Path("lost").iterdir())
     saved = Path("lost/orders-0.batch").read_bytes()
@@ -181,7 +181,7 @@ def test_the_only_replica_stays(topicfs):
 
 
 def test_a_file_that_is_saved_already_is_not_replaced(forked):
-    """If a file in the --save folder has other records, it is not replaced, and nothing changes."""
+    """A file in the --save folder that has other records is not replaced. The command then changes nothing."""
     Path("lost").mkdir()
     Path("lost/orders-0.batch").write_bytes(b"other")
     before = files(A, B)
@@ -230,7 +230,7 @@ def forked_in_segments() -> list[Path]:
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
 def test_damage_before_the_fork_is_ignored(topicfs, damage, which):
-    """Damage before the fork does not matter: if later batches are equal, the earlier batches were equal too.
+    """Damage before the fork does not matter: if batches after it are equal, the batches before it were equal, too.
 
     A start repairs the damage.
     """
@@ -248,7 +248,10 @@ def test_damage_before_the_fork_is_ignored(topicfs, damage, which):
 
 
 def test_a_damaged_log_is_not_kept_unseen(topicfs):
-    """If the kept log is damaged at the fork, the error says that it cannot be compared; the other log can be kept."""
+    """If the kept log is damaged at the fork, the error says that the log cannot be compared.
+
+    The other log can be kept.
+    """
     log = [one for one in forked_in_segments() if int(one.stem) <= 9][-1]
     os.truncate(log, 10)
     before = files(A, B)
@@ -340,7 +343,7 @@ def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
 
 
 def test_a_directory_that_was_not_named_has_forked_still(topicfs):
-    """A directory that was not named remains a fork, and its records are shown before a later command discards them."""
+    """If a directory is not named, its fork remains. Its records are shown before a later command discards them."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -360,7 +363,7 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
 
 
 def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
-    """If no replica is in sync, the kept one leads by an unclean election, and the other replica is truncated."""
+    """If no replica is in sync, the kept replica leads by an unclean election, and the other one is truncated."""
     three = three_without_the_leader()
     started(*three, left_out=(B,)).close()
     for one in (A, three[2]):
@@ -452,7 +455,7 @@ for _name in ("write_bytes", "rename", "unlink", "sync_directory", "make_directo
 
 @pytest.mark.parametrize("changes", [*range(0, 36, 2), 1_000])
 def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
-    """If the command is killed at any step, the directories are refused or resolved, and a second run resolves them."""
+    """If the command is killed at any step, the directories are refused or resolved. A second run resolves them."""
     pid = os.fork()
     if not pid:
         with closing(Resolution([A, B], A)) as resolution:

@@ -49,7 +49,7 @@ def appending(*lines: str) -> Act:
 
 
 def forked(disks: list[Path], *branches: Act) -> list[Path]:
-    """Return directories with a common record; each of `branches` then wrote to one directory alone."""
+    """Return directories that have a common record, and in each of which one of `branches` has then written alone."""
     places = [disk / "data" for disk in disks[: len(branches)]]
     with closing(started(*places)) as engine:
         engine.create_topic("orders")

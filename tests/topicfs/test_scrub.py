@@ -45,7 +45,7 @@ def test_nothing_is_damaged(two):
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_damage_in_one_directory_is_repaired_from_the_other(two, name):
-    """Damage in one directory is repaired from the other, and one line reports it; `check` then finds nothing."""
+    """Damage in one directory is repaired from the other and reported in one line. Then `check` finds nothing."""
     flip(name / LOG)
     ran = two("scrub", BOTH)
     assert 0 == ran.status
@@ -133,7 +133,7 @@ def test_what_was_found_before_an_interruption_counts(two):
 
 
 def test_a_scrub_that_skipped_partitions_is_not_continued(two):
-    """If a daemon's scrub skipped partitions, it is not continued: the command reads everything from the start."""
+    """A daemon's scrub that skipped partitions is not continued: the command scrubs all partitions from the start."""
     position = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0, "whole": False}
     for name in ("a", "b"):
         Path(name, SCRUB).write_text(json.dumps(position))

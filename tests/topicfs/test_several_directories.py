@@ -42,7 +42,7 @@ def test_commands_take_several_directories(two):
 
 
 def test_one_directory_shows_its_own_partitions(two, caplog):
-    """A command with only one of the directories shows the partitions there, and warns about the missing partitions."""
+    """A command that gets only one of the directories shows its partitions, and warns about the missing partitions."""
     ran = two("topics", "describe", "orders", "--data", "a")
     assert "orders: not in " in caplog.text
     assert "\n0 " in ran.text
@@ -50,7 +50,7 @@ def test_one_directory_shows_its_own_partitions(two, caplog):
 
 
 def test_a_partition_in_both_is_found_and_refused(two):
-    """A partition in both directories is a finding of `check`, and the directories cannot be opened."""
+    """If a partition is in both directories, `check` reports it, and the directories cannot be opened."""
     Path("b/orders-0").mkdir()
     ran = two("check", BOTH)
     assert 1 == ran.status

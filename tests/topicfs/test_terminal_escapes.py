@@ -80,7 +80,7 @@ def on_terminal(*words: str) -> bytes:
 
 
 def test_a_terminal_shows_which_groups_are_queues(directory):
-    """`groups list` prints plain names in a pipe, and on a terminal also whether each is a group or a queue."""
+    """In a pipe `groups list` prints only names. On a terminal it also says whether each is a group or a queue."""
     engine = open_engine(directory)
     engine.create_topic("orders")
     engine.groups.create("billing")

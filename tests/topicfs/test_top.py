@@ -129,7 +129,7 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
     def until(self, pattern: str) -> str:
-        """Return the output up to a match of `pattern`; earlier output is dropped."""
+        """Read from the terminal until the output matches `pattern`, and return this output."""
         said, ends = "", time.monotonic() + TIMEOUT_SECONDS
         while not re.search(pattern, said, re.DOTALL):
             assert time.monotonic() < ends, said

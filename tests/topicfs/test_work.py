@@ -36,7 +36,7 @@ def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):
 
 
 def test_exit_statuses(orders: Topicfs, tmp_path: Path):
-    """Exit status 65 rejects a record; any other failure releases the record, up to five runs in total."""
+    """Exit status 65 rejects a record. Any other failure releases the record, until it has had five runs."""
     out = tmp_path / "out"
     script = f"job=$(cat); echo $job >> {out}; case $job in one) exit 65;; two) exit 1;; esac"
     ran = orders("work", "g", "orders", "--drain", "--", "sh", "-c", script)
@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_there(orders: Topicfs):
 
 
 def test_a_process_with_very_many_files(orders: Topicfs):
-    """A worker that has descriptors above 1,023, which select(2) does not support, works."""
+    """A worker can use descriptors above 1,023, which select(2) does not support."""
     with ExitStack() as stack:
         for _ in range(1_100):
             stack.callback(os.close, os.dup(0))
@@ -91,7 +91,7 @@ def test_a_process_with_very_many_files(orders: Topicfs):
 
 
 def test_a_command_that_is_not_there(orders: Topicfs):
-    """If the command does not exist, the record is not lost."""
+    """If the command does not exist, the worker ends and the record is not lost."""
     assert 1 == orders("work", "g", "orders", "--drain", "--", "/no/such/command").status
 
     assert 0 == orders("work", "g", "orders", "--drain", "--", "true").status
@@ -110,7 +110,7 @@ def test_a_command_that_runs_longer_than_the_lease(orders: Topicfs, directory: P
 
 
 def test_a_key_that_no_environment_can_hold(topicfs: Topicfs, tmp_path: Path):
-    """If a key is too long for the environment, it is left out with a message, and the command still runs."""
+    """A key that is too long for the environment is left out with a message, and the command still runs."""
     out = tmp_path / "out"
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0/log.kv", stdin=b"k" * 200_000 + b"\tlarge\nk\tsmall\n")
@@ -132,7 +132,7 @@ def waiting_signals(pid: int) -> set[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number: signal.Signals):
-    """After a signal the running command is completed and its record accepted, and no other command is started."""
+    """After a signal the running command ends normally and its record is accepted. No other command is started."""
     out, go = tmp_path / "out", tmp_path / "go"
     script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done; echo done >> {out}"
     words = ("work", "g", "orders", "--", "sh", "-c", script)

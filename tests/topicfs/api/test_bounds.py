@@ -67,7 +67,7 @@ def test_records_of_a_range(orders, places, expected):
 
 
 def test_a_time_is_the_first_record_from_then_on(orders, times):
-    """A read that starts at a time begins with the first record at or after this time, to the microsecond."""
+    """A read that starts at a time begins with the first record at or after it. Times are exact to the microsecond."""
     assert b"123" == read(orders, times[1])
     assert b"23" == read(orders, times[1] + timedelta(microseconds=1))
 

@@ -216,7 +216,7 @@ def test_a_topic_stays_the_same_topic(topics, orders):
 
 
 def test_following_waits_for_what_is_appended_later(topics, orders):
-    """`follow` returns records as they are appended, and ends when none has come for `timeout` seconds."""
+    """`follow` returns records as they are appended, and ends if no record is appended for `timeout` seconds."""
     orders.append(b"one")
     followed = orders.follow(timeout=60)
     assert b"one" == next(followed).value
@@ -229,7 +229,7 @@ def test_following_waits_for_what_is_appended_later(topics, orders):
 
 
 def test_following_ends_with_its_topic(topics, orders):
-    """`follow` raises UnknownTopicError when its topic is deleted."""
+    """`follow` raises UnknownTopicError when the followed topic is deleted."""
     orders.append(b"one")
     followed = orders.follow()
     assert b"one" == next(followed).value
@@ -252,7 +252,7 @@ def test_following_takes_partitions_that_come_later(topics, orders):
 
 
 def test_another_process_cannot_open_a_directory_that_is_owned(tmp_path, topics, orders):
-    """A directory that a process owns can be opened by another process only read-only; the error says so."""
+    """While a process owns a directory, another process can only open it read-only. The error says so."""
     orders.append(b"one")
     program = """
 import json, sys, topicfs
@@ -269,7 +269,7 @@ except topicfs.errors.StorageError as error:
 
 
 def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
-    """Opening a directory read-only neither locks nor changes it, and each call returns its present state."""
+    """Opening a directory read-only neither locks nor changes it. Each later call returns its state at that moment."""
     orders.append(b"one")
     with topicfs.open(tmp_path / "data", read_only=True) as looking:
         seen = looking["orders"]

@@ -23,7 +23,7 @@ def topics(tmp_path):
 
 
 def values(records, count=None) -> list[bytes]:
-    """Return the sorted values of the next `count` records, or of all records."""
+    """Return the sorted values of the next `count` records; without `count`, of all records."""
     return sorted(record.value for record in islice(records, count))
 
 
@@ -92,7 +92,7 @@ def test_members_share_the_partitions(topics):
 
 
 def test_positions_are_set_while_nobody_reads(topics):
-    """The positions of a group without members can be set."""
+    """The positions of a group can be set while the group has no members."""
     billing = topics.group("billing")
     billing.set_positions({TopicPartition("orders", 0): 1})
     with billing.join("orders") as member:

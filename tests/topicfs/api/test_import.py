@@ -58,7 +58,7 @@ def test_importing_the_package_imports_nothing_else():
 
 
 def test_a_program_needs_no_terminal_and_no_event_loop():
-    """The API imports no library that only the command, the mount, Spark or Arrow needs."""
+    """The API imports no library that is needed only by the command, the mount, Spark or Arrow."""
     command = "import sys, topicfs; topicfs.open; topicfs.Member; topicfs.serve; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert set() == {"click", "rich", "trio", "pyfuse3", "pyspark", "pyarrow"} & set(ran.stdout.split())

@@ -49,7 +49,7 @@ def written(path, line):
 
 
 def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt):
-    """An append goes through the daemon, and its record can be read immediately; `append` does not know the offset."""
+    """An append goes through the daemon. Its record can be read immediately, and `append` returns no offset."""
     orders = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
     appended = orders.append(b"one apple", key=b"abc", headers=[("source", b"shop")], timestamp=5)
     assert (479470107 % 4, None) == appended

@@ -9,7 +9,10 @@ from topicfs.top.mount_source import OpenFile, open_files
 
 
 def test_files_of_topics_by_program(tmp_path: Path):
-    """Open files are found with their program and topics; a member of a group is a reader; other files are skipped."""
+    """Open files are listed with their program and topics. A member of a group counts as a reader.
+
+    Files of no topic, such as `@status`, are skipped.
+    """
     held = {
         3: ("/mnt/orders/0/log", os.O_RDONLY),
         4: ("/mnt/orders/0/log", os.O_WRONLY | os.O_APPEND),
@@ -31,7 +34,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
     (tmp_path / "12" / "fd").mkdir(parents=True)
     (tmp_path / "12" / "fd" / "1").symlink_to(
         "/mnt/orders/0/log"
-    )  # A process that has ended has no more files.
+    )  # A process that has ended has no open files.
     (tmp_path / "13").mkdir()
     (tmp_path / "meminfo").touch()
     expected = {

@@ -77,7 +77,7 @@ def test_without_two_samples_there_is_no_rate():
 
 
 def test_a_topic_that_is_new_or_made_again_has_a_rate_of_its_own():
-    """All records of a topic that is new count for its rate; a topic that was recreated has the rate 0."""
+    """All records of a new topic count for its rate. A topic that was recreated has the rate 0 at first."""
     found = rows_of(sample(2, again=topic(1), new=topic(8)), sample(0, again=topic(100), gone=topic(7)))
     assert [("again", 0), ("new", 4)] == [(one.topic, one.records_per_second) for one in found]
 
@@ -111,7 +111,7 @@ def test_every_column_that_has_a_key_sorts():
 
 
 def test_the_filter_is_part_of_a_name():
-    """The filter matches a part of a name. While it is typed, letters are not commands. Escape removes it."""
+    """The filter matches a part of a name. While the filter is typed, letters are not commands. Escape removes it."""
     found = screen(*(row(name) for name in ("Orders", "clicks", "reorders")))
     for key in ("/", "q", BACKSPACE, "o", "r", "d"):
         found.press(key)
