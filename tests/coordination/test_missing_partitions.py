@@ -98,7 +98,7 @@ def test_a_group_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
 
 
 def test_a_queue_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
-    """While a partition is missing, a queue with records here goes on, and no other queue can be used."""
+    """While a partition is missing, a queue that has records here can be used, and no other queue can."""
     engine = opened(disk)
     engine.create_topic("__share_group_state", partitions=1)
     engine.groups.create("any")
@@ -113,7 +113,7 @@ def test_a_queue_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
 
 
 def test_a_transactional_id_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
-    """While a partition is missing, an id with a state here keeps its producer id, and other ids are refused."""
+    """While a partition is missing, an id that has a state here keeps its producer id, and other ids are refused."""
     engine = opened(disk)
     with coordinator_of(engine) as coordinator:
         before = {name: coordinator.init_producer_id(name, MINUTE, None) for name in NAMES}

@@ -31,7 +31,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def served(start: Callable[..., Served]) -> Served:
-    """A new served directory; its listener disconnects a stalled client soon."""
+    """A new served directory. Its listener soon disconnects a stalled client."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
 
 
@@ -42,7 +42,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Java and its jars; skips the test with a one-line reason if they are unavailable."""
+    """Java and its jars. If they are unavailable, the test is skipped with a one-line reason."""
     try:
         return find_java()
     except UnavailableError as error:

@@ -72,7 +72,7 @@ def serve(
 
 
 class RawClient:
-    """A connection that can send any request, allowed or not."""
+    """A connection that can send any request, even one that the listener refuses."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
@@ -112,7 +112,7 @@ class RawClient:
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Wait for the server to close the connection; return False if it sends a byte instead."""
+        """Wait until the server closes the connection. Return False if the server sends a byte instead."""
         try:
             return not self.socket.recv(1)
         except ConnectionResetError:
@@ -154,7 +154,7 @@ class RawClient:
 
 
 def fetching(topic: str, offset: int = 0, **how: Any) -> dict[str, Any]:
-    """Return the fields of a Fetch of one partition without a session."""
+    """Return the fields of a Fetch request for one partition, outside of a session."""
     partition = {"partition": 0, "currentLeaderEpoch": -1, "fetchOffset": offset, "lastFetchedEpoch": -1}
     partition |= {"logStartOffset": -1, "partitionMaxBytes": 1 << 20}
     partition |= {name: how.pop(name) for name in list(how) if name in partition}

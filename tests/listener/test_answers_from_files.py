@@ -1,4 +1,4 @@
-"""The kernel sends fetch answers from a segment's file. Answers are right even if the file changes during the send."""
+"""Tests that the kernel sends fetch answers from a segment's file, and that they are right if the file changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rest(client: RawClient, begun: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [10, 100, 3000, 5000, 70_000])
 def test_spans_are_the_batches_that_are_read(served: Served, size: int) -> None:
-    """A span at any offset and of any size has the whole batches that a read returns there."""
+    """A span at any offset and of any size has the same whole batches as a read."""
     log = log_of(served, segment_bytes="1048576", index_interval_bytes="4096")
     fill(log, min(300, (2 << 20) // size), size)
     end = log.offsets().log_end_offset
@@ -97,7 +97,7 @@ def test_nothing_of_an_open_transaction(served: Served) -> None:
 
 
 def test_more_than_a_read_answer_may_have(served: Served) -> None:
-    """An answer sent from files may be larger than the limit for bytes that are read into memory."""
+    """The limit for bytes that are read into memory does not limit answers that are sent from files."""
     log = log_of(served)
     whole = fill(log, 12, 500_000)
     found = served.client().fetch("t", maxBytes=LARGE, partitionMaxBytes=LARGE)
@@ -149,7 +149,7 @@ def test_a_file_that_is_cut_while_it_is_sent(served: Served) -> None:
 
 
 def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
-    """If the file is shorter than its batches before the send, the answer reports the damage."""
+    """If the file no longer has all of its batches before the send, the answer reports the damage."""
     log = log_of(served)
     whole = fill(log, 3, 100_000)
     [path] = log.directory.glob("*.log")
@@ -158,7 +158,10 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
 
 
 def test_more_partitions_than_files_may_be_open(start: Any) -> None:
-    """A fetch may name more partitions than the process may have open files: an answer keeps only a few files open."""
+    """A fetch may name more partitions than the process may have open files.
+
+    An answer keeps only a few files open at a time.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(
         int(one) for one in os.listdir("/proc/self/fd")

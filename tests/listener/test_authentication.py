@@ -84,7 +84,7 @@ def test_unauthenticated_clients_are_counted_together(guarded: Served) -> None:
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 def test_messages_without_a_header(guarded: Served, mechanism: str) -> None:
-    """After SaslHandshake in version 0 the messages of the mechanism have no header; a failure gets no answer."""
+    """After SaslHandshake in version 0 the messages of the mechanism have no header. A failed login gets no answer."""
     for password, known in (("alice-secret", True), ("wrong", False)):
         client = guarded.client()
         assert 0 == handshake(client, mechanism, 0)["errorCode"]
@@ -102,7 +102,7 @@ def test_messages_without_a_header(guarded: Served, mechanism: str) -> None:
 
 
 def test_requests_before_authentication(guarded: Served) -> None:
-    """Before SaslHandshake each request, except ApiVersions, ends the connection unanswered, and changes nothing."""
+    """Before SaslHandshake each request except ApiVersions ends the connection unanswered and without any effect."""
     for api, _ in REQUESTS.values():
         if api.key in (API_VERSIONS.key, SASL_HANDSHAKE.key):
             continue
@@ -157,7 +157,7 @@ def test_an_unknown_mechanism(guarded: Served) -> None:
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 def test_an_unknown_user_is_like_a_wrong_password(guarded: Served, mechanism: str) -> None:
-    """The answers for an unknown user have the same form as those for a wrong password, in each step."""
+    """In each step the answer for an unknown user has the same form as the answer for a wrong password."""
     found = []
     for user in ("alice", "nobody"):
         client = guarded.client()
@@ -227,12 +227,12 @@ LAST_MESSAGES: tuple[Callable[[str, str], bytes], ...] = (
     lambda nonce, right: f"c=biws,r={nonce},p={right},p={right}".encode(),
     lambda nonce, right: f"c=biws,r={nonce},x=y,p={right}".encode(),
 )
-"""Functions that make a last message from the server's nonce and the proof of the correct message."""
+"""Functions that make a last message of SCRAM from the server's nonce and from the right message's proof."""
 
 
 @pytest.mark.parametrize("make", LAST_MESSAGES)
 def test_last_messages_of_scram(guarded: Served, make: Callable[[str, str], bytes]) -> None:
-    """A last message without the right nonce, binding and proof of exactly this message is refused."""
+    """A last message is refused if it lacks the right nonce, the right binding, or a proof of exactly this message."""
     client = guarded.client()
     handshake(client, "SCRAM-SHA-256")
     exchange = PASSWORD_MECHANISMS["SCRAM-SHA-256"]("alice", "alice-secret")

@@ -54,7 +54,7 @@ def values(served: Served, topic: str, partition: int = 0) -> list[bytes | None]
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kcat_in_and_out(served: Served, codec: str) -> None:
-    """kcat produces to and consumes from an auto-created topic with every codec, and the engine reads the same."""
+    """kcat writes to an auto-created topic and reads from it with every codec. The engine reads the same records."""
     lines = [f"line {number}" for number in range(1000)]
     kcat("-P", "-b", served.address, "-t", "lines", "-z", codec, lines=lines)
     assert [line.encode() for line in lines] == values(served, "lines")
@@ -218,7 +218,7 @@ def test_replicas(tmp_path: Path, start: Any) -> None:
 
 
 def test_a_fetch_waits_for_enough(served: Served) -> None:
-    """A fetch waits until several appends together reach minBytes, or until its time is over."""
+    """A fetch waits until several appends together reach minBytes, or until the fetch's maximum wait is over."""
     client, writer = served.client(), served.client()
     client.topic("t")
     first = batch(b"x" * 100)
@@ -231,7 +231,7 @@ def test_a_fetch_waits_for_enough(served: Served) -> None:
 
 
 def test_requests_that_were_sent_ahead(served: Served) -> None:
-    """Pipelined requests are answered in order, and a request that wants no answer gets no answer."""
+    """Pipelined requests are answered in order, and a request for which the client wants no answer gets none."""
     client = served.client()
     client.topic("t")
     data = [{"name": "t", "partitionData": [{"index": 0, "records": bytes(batch(b"a"))}]}]

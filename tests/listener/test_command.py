@@ -23,7 +23,7 @@ PROGRAM = str(Path(sys.executable).with_name("topicfs"))
 
 
 def test_serve(tmp_path: Path) -> None:
-    """`topicfs serve` starts in an empty directory and ends cleanly, and the next start has the produced records."""
+    """`topicfs serve` starts in an empty directory and ends cleanly. The next start has the records of the first."""
     for expected in ([], ["hello"]):
         process = subprocess.Popen(
             [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"],
@@ -68,7 +68,7 @@ def test_metrics(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_reloaded(tmp_path: Path) -> None:
-    """After SIGHUP new topics get the reloaded settings; without --config SIGHUP ends the listener cleanly."""
+    """After SIGHUP new topics get the reloaded settings. If there is no --config, SIGHUP ends the listener cleanly."""
     file = tmp_path / "server.properties"
     file.write_text("auto.create.topics.enable=false\n")
     for options in (["--config", "server.properties"], []):

@@ -10,7 +10,7 @@ from topicfs.storage.counts.engine_counts import OTHERS
 
 
 def test_requests_are_counted_by_kind_and_by_client(served: Served) -> None:
-    """Each answer is counted with its bytes and its first error; an open connection belongs to its client."""
+    """Each answer is counted with its bytes and its first error. An open connection counts for its client."""
     client = served.client()
     client.ask(API_VERSIONS, {"clientSoftwareName": "raw", "clientSoftwareVersion": "1"}, 3)
     client.topic("t")

@@ -45,7 +45,10 @@ def serving_threads() -> list[threading.Thread]:
 
 
 def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client gets the answer to an append in progress, and need not repeat the append; no later request is begun."""
+    """A client gets the answer to an append that is in progress at the close, and need not repeat the append.
+
+    No later request is begun.
+    """
     client, idle = served.client(), served.client()
     client.topic("t")
     begun, let_go = hold_appends(served, monkeypatch)
@@ -67,7 +70,7 @@ def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: p
 def test_requests_that_wait_for_their_turn_are_not_begun(
     start: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`close` waits only for the request in progress; requests that wait for a slot end without a warning."""
+    """`close` waits only for the request in progress. Requests that wait for a free slot end without a warning."""
     served = start(limits=ListenerLimits(max_handled=1))
     client, other = served.client(), served.client()
     client.topic("t")
@@ -120,7 +123,7 @@ def test_close_disconnects_a_client_that_reads_nothing(
 
 
 def test_requests_that_wait_for_memory_end() -> None:
-    """`end` ends the requests that wait for memory, even if no memory is freed."""
+    """`end` ends the requests that wait for memory, even if no memory becomes free."""
     memory = Memory(ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=3600.0))
 
     def wait() -> None:

@@ -321,7 +321,7 @@ def test_a_member_that_no_record_can_hold_is_refused(
 
 
 def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
-    """A commit is refused if the group's name is too long for a record. A deletion does not find such a group."""
+    """A commit is refused if the group's name is too long for a record. For a deletion such a group is unknown."""
     fill(served, "t", 1)
     assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
     assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)
@@ -340,14 +340,14 @@ def deleted(served: Served, group: str) -> int:
 
 
 def test_a_position_is_kept_for_as_long_as_a_request_can_say(served: Served) -> None:
-    """A commit's retention time may be so long that its end exceeds 64 bits."""
+    """A commit may have a retention time so long that the time of its end exceeds 64 bits."""
     fill(served, "t", 1)
     assert Code.NONE == committed(served, "g", 2, retentionTimeMs=2**63 - 1)
     assert 1 == position(served, "g", 0)
 
 
 def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[..., Served]) -> None:
-    """A client that disconnects while its join waits for other members does not keep its connection."""
+    """If a client disconnects while its join waits for other members, its connection is closed."""
     served = start(limits=ListenerLimits(max_connections=2))
     hours = {"rebalanceTimeoutMs": 2**31 - 1, "sessionTimeoutMs": 1_800_000}
     first = served.client()

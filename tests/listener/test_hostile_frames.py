@@ -1,4 +1,4 @@
-"""Hostile clients can neither end the process, use much memory, nor keep other clients from being served."""
+"""Hostile clients can neither end the process, nor use much memory, nor keep other clients from being served."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def head(api: Api, version: int) -> bytes:
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1, 0x16030102, 0x47455420])
 def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
-    """A frame size of 0, below 0, above the limit, or from the first bytes of TLS or HTTP ends the connection."""
+    """A frame size ends the connection if it is 0, negative, above the limit, or the first bytes of TLS or HTTP."""
     client = served.client()
     client.socket.sendall(struct.pack(">i", size) + b"rest")
     assert client.is_closed()
@@ -61,7 +61,7 @@ def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
     ],
 )  # fmt: skip
 def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
-    """A frame that is cut, of an unknown kind, or has false lengths or counts ends only its own connection."""
+    """A frame that is cut off, is of an unknown kind, or has false lengths or counts ends only its own connection."""
     client = served.client()
     client.frame(content)
     assert client.is_closed()
@@ -80,7 +80,7 @@ def test_more_structures_than_a_request_may_have(served: Served) -> None:
 
 
 def test_more_texts_than_a_request_may_have(served: Served) -> None:
-    """A request with too many texts is refused before they are read: each has 1 byte in the frame, but 8 in memory."""
+    """A request with too many texts is refused before they are read: a text has 1 byte in the frame, 8 in memory."""
     client = served.client()
     client.frame(head(FIND_COORDINATOR, 4) + b"\0\x82\x80\x20" + b"\x01" * ((8 << 16) + 1) + b"\0")
     assert client.is_closed()
@@ -225,7 +225,7 @@ def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
 
 
 def test_more_bytes_wanted_than_an_answer_may_have(start: Any) -> None:
-    """If an answer is full before it reaches minBytes, it is sent immediately."""
+    """If an answer is full although it has less than minBytes, it is sent immediately."""
     served = start(limits=ListenerLimits(max_wait_seconds=3600.0))
     client = served.client()
     client.topic("t")

@@ -40,7 +40,7 @@ def test_kafka_topics(java: Any, served: Served) -> None:
 
 
 def test_console_and_perf_producers(java: Any, served: Served) -> None:
-    """The console and perf producers write with every codec and idempotently; the console consumer reads all of it."""
+    """The console and perf producers write with every codec and idempotently. The console consumer reads it all."""
     served.engine.create_topic("t")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         arguments = ("--topic", "t", "--num-records", "500", "--record-size", "100", "--throughput", "-1")
@@ -111,7 +111,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def test_a_transactional_producer(java: Any, served: Served, tmp_path: Path) -> None:
-    """Java's producer ends many short transactions, each with an epoch of its own, and the last one is complete."""
+    """Java's producer completes many short transactions, each with its own epoch, and the last one is complete."""
     served.engine.create_topic("t")
     at = ("--bootstrap-server", served.address)
     done = run_tool(

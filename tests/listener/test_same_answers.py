@@ -129,7 +129,7 @@ def test_metadata_in_every_version(both: Any, version: int) -> None:
 
 
 def test_metadata_by_ids(both: Any) -> None:
-    """Metadata agrees for a topic's id and for an unknown id."""
+    """Metadata answers agree for a topic's id and for an unknown id."""
     create(both, "by-id")
 
     def ask(client: RawClient) -> Any:
@@ -162,7 +162,7 @@ def test_creating_topics(both: Any) -> None:
 
 
 def test_adding_partitions(both: Any) -> None:
-    """CreatePartitions agrees for a larger, an equal, a smaller and a zero count."""
+    """CreatePartitions answers agree for a larger, an equal, a smaller and a zero count."""
     create(both, "growing", numPartitions=2, replicationFactor=1)
     for count, assignments in (
         (4, None), (4, None), (3, None), (0, None), (-1, None), (5, [{"brokerIds": [1]}]),
@@ -185,7 +185,7 @@ def test_adding_partitions(both: Any) -> None:
 
 
 def test_deleting_topics(both: Any) -> None:
-    """DeleteTopics agrees by name and by id, and for missing topics."""
+    """DeleteTopics answers agree by name and by id, and for missing topics."""
     create(both, "gone-1", "gone-2")
 
     def by_id(client: RawClient) -> Any:
@@ -239,7 +239,10 @@ def test_producing_in_every_version(both: Any, version: int) -> None:
 
 
 def test_batches_that_are_refused(both: Any) -> None:
-    """Both refuse damaged, cut, empty, duplicate, too large, too late and keyless batches, and old batch formats."""
+    """Both servers refuse batches that are damaged, cut off, empty, duplicate, too large, too late or without a key.
+
+    Both servers also refuse batches of old formats.
+    """
     create(both, "refusing", configs=[{"name": "max.message.bytes", "value": "1000"}])
     create(both, "keyed", configs=[{"name": "cleanup.policy", "value": "compact"}])
     create(both, "late", configs=[{"name": "message.timestamp.after.max.ms", "value": "1000"}])
@@ -539,7 +542,7 @@ def test_describing(both: Any) -> None:
 
 
 def test_versions(both: Any) -> None:
-    """ApiVersions has the broker's versions of each supported request, and the old header."""
+    """ApiVersions has the broker's versions of each supported request. Its answer has the old header."""
     theirs, ours = (
         {
             one["apiKey"]: (one["minVersion"], one["maxVersion"])

@@ -121,7 +121,7 @@ def told(address: str, conversation: tuple[Step, ...]) -> list[Any]:
 FEATURES = {"finalizedFeatures", "finalizedFeaturesEpoch", "supportedFeatures"}
 """Fields that test_same_transactions.py compares: the listener has one feature of a broker, `transaction.version`."""
 FREE = {"apiKeys", "brokers", "clusterId", "controllerId", "throttleTimeMs", *FEATURES}
-"""Fields that are not compared, because they differ between any two brokers, or because of the features."""
+"""Fields that are not compared: FEATURES, and the fields that differ between any two brokers."""
 
 
 def shown(name: str, value: Any) -> Any:
@@ -132,6 +132,6 @@ def shown(name: str, value: Any) -> Any:
 
 @pytest.mark.parametrize("number", range(len(CONVERSATIONS)))
 def test_conversations(guarded_broker: Broker, guarded: Served, number: int) -> None:
-    """Answers and the end of the connection agree in each conversation."""
+    """In each conversation the answers agree, and both servers end the connection at the same point."""
     theirs = told(f"localhost:{guarded_broker.ports['SASL_PLAINTEXT']}", CONVERSATIONS[number])
     assert theirs == told(guarded.address, CONVERSATIONS[number])

@@ -89,7 +89,7 @@ def without_ids(answer: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("version", JOIN_GROUP.request.versions)
 def test_the_life_of_a_member(clients: Any, version: int) -> None:
-    """The listener and a broker answer join, sync, heartbeat and leave alike, for right and wrong generations."""
+    """The listener and a broker answer join, sync, heartbeat and leave alike, even if the generation is wrong."""
     group = f"life-{version}-{uuid4()}"
     joined = [join(client, version, group=group) for client in clients]
     assert [] == list(differences(*(shown(without_ids(one)) for one in joined)))
@@ -131,14 +131,14 @@ def test_the_life_of_a_member(clients: Any, version: int) -> None:
 )
 @pytest.mark.parametrize("version", [1, 4, 9])
 def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any], version: int) -> None:
-    """Refused joins agree; the refused group does not exist here afterwards, while a broker may keep it."""
+    """Refused joins get the same answers. Afterwards the group does not exist here; a broker may have kept it."""
     group = {"group": f"refused-{uuid4()}", **how}
     same(clients, lambda one: join(one, version, **group))
     assert {} == dict(served.engine.groups.listed())
 
 
 def test_a_pending_id_with_an_instance_id(clients: Any) -> None:
-    """A join with a pending id is refused if it names an instance, too."""
+    """A join that names a pending id and an instance id is refused."""
     asked = joining(f"pending-{uuid4()}")
 
     def ask(client: RawClient) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def test_descriptions(clients: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", LIST_GROUPS.request.versions)
 def test_listings(clients: Any, version: int) -> None:
-    """ListGroups has the states and types that the filters select, as in a broker."""
+    """ListGroups lists the groups whose states and types match the filters, as in a broker."""
     for states, types in (([], []), (["stable"], []), (["Empty"], ["classic"]), ([], ["share"])):
         values = {"statesFilter": states, "typesFilter": types}
         answers = [

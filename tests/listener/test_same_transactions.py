@@ -107,7 +107,7 @@ def filled(values: Any, own: int) -> Any:
 
 
 def without_ids(answer: Any, own: int) -> Any:
-    """Return an answer with the producer id replaced, and without times."""
+    """Return an answer without times, and with OWN in place of the producer id `own`."""
     if isinstance(answer, dict):
         return {
             name: OWN if name == "producerId" and value == own != -1 else without_ids(value, own)
@@ -304,7 +304,7 @@ def test_listings(pair: Pair, topic: str) -> None:
 
 @pytest.mark.parametrize("version", TXN_OFFSET_COMMIT.request.versions)
 def test_positions(pair: Pair, topic: str, version: int) -> None:
-    """TxnOffsetCommit and AddOffsetsToTxn agree for groups, members and topics, known or not."""
+    """TxnOffsetCommit and AddOffsetsToTxn agree for groups, members and topics, whether they are known or not."""
     name, group = f"positions-{version}-{uuid4()}", f"group-{uuid4()}"
     pair.begin(name)
 

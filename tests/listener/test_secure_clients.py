@@ -58,7 +58,7 @@ def login(
 
 
 def refusal(address: str, settings: dict[str, str], *codes: int) -> str:
-    """Return the text of the first error with one of `codes` that a client of librdkafka gets."""
+    """Return the text of the first error that a librdkafka client gets and that has one of `codes`."""
     found: list[KafkaError] = []
     client = Producer({"bootstrap.servers": address, "log_level": 0, "error_cb": found.append, **settings})
 
@@ -147,7 +147,7 @@ def test_certificates_that_clients_refuse(
 
 
 def test_a_client_without_tls(secured: Served, certificates: Certificates) -> None:
-    """A client that does not speak TLS is disconnected, and gets no answer."""
+    """A client that does not use TLS is disconnected without an answer."""
     settings = {**login(certificates), "security.protocol": "SASL_PLAINTEXT"}
     assert not lists(
         secured.address, {name: settings[name] for name in settings if not name.startswith("ssl.")}

@@ -69,7 +69,7 @@ def test_old_versions_of_tls(encrypted: Served, context: ssl.SSLContext) -> None
 
 
 def test_a_waiting_fetch(encrypted: Served, context: ssl.SSLContext) -> None:
-    """A waiting fetch is answered when records arrive, and the listener notices when a client ends its TLS session."""
+    """A waiting fetch is answered when records arrive. The listener notices when a client ends its TLS session."""
     log = log_of(encrypted)
     client = encrypted.client(context)
     client.send(FETCH, fetching("t", maxWaitMs=60_000), 12)
@@ -127,7 +127,7 @@ def test_a_connection_that_ends_before_its_handshake(
 def test_renewed_files(start: Callable[..., Served], certificates: Certificates, tmp_path: Path) -> None:
     """After a reload, new connections get the new certificate and the new users.
 
-    If one of the files is unusable, the old ones stay in use.
+    If one of the new files is unusable, the old certificate and users stay in use.
     """
     certificate, users = tmp_path / "certificate", tmp_path / "users"
     certificate.write_bytes(certificates.pair("first").read_bytes())

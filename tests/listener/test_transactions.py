@@ -39,7 +39,7 @@ def producer(served: Served | Daemon, name: str = "tx", **settings: Any) -> Prod
 def consumed(
     served: Served | Daemon, topic: str, count: int, isolation: str = "read_committed"
 ) -> list[bytes]:
-    """Consume `count` values from the beginning, and check that no others are there."""
+    """Consume `count` values from the beginning, and check that there are no other values."""
     settings = {"bootstrap.servers": served.address, "group.id": "reader", "isolation.level": isolation}
     with closing(
         Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
@@ -69,7 +69,7 @@ def test_transactions_are_seen_whole_or_not_at_all(served: Served) -> None:
 
 
 def test_a_zombie_is_fenced(served: Served) -> None:
-    """A second producer of the same transactional id aborts the transaction of the first one, which then fails."""
+    """A second producer of a transactional id aborts the first producer's transaction. The first producer fails."""
     zombie = producer(served)
     zombie.begin_transaction()
     zombie.produce("t", b"lost", partition=0)
@@ -154,7 +154,7 @@ def test_the_next_process_continues(tmp_path: Path) -> None:
 
 
 def test_open_transactions_are_shown(served: Served) -> None:
-    """Open transactions are listed by state and duration, and a partition shows the producer that has one open."""
+    """Open transactions are listed by state and duration. A partition shows each producer that has one open."""
     one = producer(served)
     one.begin_transaction()
     one.produce("t", b"v", partition=0)
@@ -233,7 +233,7 @@ def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
 
 
 def commits(one: Producer) -> bool:
-    """Commit a transaction, repeatedly if librdkafka asks for it; return False if it had to be aborted instead."""
+    """Commit a transaction, and retry if librdkafka asks for it. Return False if it had to be aborted instead."""
     while True:
         try:
             one.commit_transaction(TIMEOUT_SECONDS)

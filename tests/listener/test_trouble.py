@@ -90,7 +90,7 @@ def test_aborted_transactions_for_java(transactions: Served, java: Any, isolatio
 
 @pytest.mark.root
 def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
-    """With too few in-sync replicas, acks=all fails and appends nothing; once the disk has space it succeeds."""
+    """If too few replicas are in sync, acks=all fails and appends nothing. Once the disk has space, it succeeds."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         served = start(tmp_path / "one", disk / "two", replication_factor=2)
         served.engine.create_topic("t", partitions=1, overrides={"min.insync.replicas": "2"})
@@ -116,7 +116,7 @@ def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_full_disk(start: Any, tmp_path: Path) -> None:
-    """On a full disk the client gets an error and retries; once there is space, each record is stored once."""
+    """On a full disk the client gets an error and retries. When there is space again, each record is stored once."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=16) as disk:
         served = start(disk / "data")
         served.engine.create_topic("t", partitions=1)

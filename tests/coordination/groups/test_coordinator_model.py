@@ -1,7 +1,7 @@
 """Invariants of any coordinator, under random members, timeouts, commits, refused appends and crashes.
 
-Every request is answered once; a position is the last acknowledged one; a crash keeps what is in the log; and after
-all clients stop sending, every member is forgotten.
+Every request is answered once. A position is the last acknowledged one. A crash keeps what is in the log. After all
+clients have stopped sending, every member is forgotten.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule(which=who, offer=st.sampled_from(OFFERS), version=st.sampled_from([3, 8, 9]), forget=st.booleans())
     def join(self, which: int, offer: tuple[object, ...], version: int, forget: bool) -> None:
-        """Join, perhaps twice, or as a restarted static member with another id."""
+        """Let a client join, perhaps twice. A restarted static member may join with another id."""
         client = self.client(which)
         if forget and client.instance_id is not None:
             client.member_id, client.generation = "", -1

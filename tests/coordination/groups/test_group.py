@@ -44,7 +44,7 @@ def test_the_protocol_with_the_most_votes_is_chosen():
 
 
 def test_common_protocols_follow_the_members():
-    """A protocol that one member lacks counts again after this member leaves or adds it."""
+    """A protocol that one member lacks counts again after this member leaves the group or adds the protocol."""
     one, other = member("a", "range", "roundrobin"), member("b", "range")
     group = group_of(one, other)
     assert {"range"} == group.common_protocols()
@@ -60,9 +60,9 @@ def test_common_protocols_follow_the_members():
 
 
 def test_all_have_joined_when_the_last_one_has():
-    """All have joined when each member and each client with a pending id has joined.
+    """All have joined when each member has joined, and each client with a pending id as well.
 
-    The order of the joins does not matter. A member that leaves is not waited for.
+    The order of the joins does not matter. The group does not wait for a member that leaves.
     """
     group = group_of(*(member(name, "range") for name in "abcd"))
     for name in "cad":
@@ -99,7 +99,7 @@ def test_a_hash_map_grows_with_its_keys():
 
 
 def test_the_first_that_joined_leads_in_an_absent_leaders_place():
-    """Row 198: A leader that joined stays; otherwise the first that joined leads; if nobody joined, nobody does."""
+    """Row 198: A leader that joined stays. Otherwise the first member that joined leads, or nobody if none joined."""
     group = group_of(member("a", "range"), member("b", "range"), member("c", "range"))
     assert "a" == group.leader
     assert not group.elect_joined_leader()
@@ -113,7 +113,7 @@ def test_the_first_that_joined_leads_in_an_absent_leaders_place():
 
 
 def test_a_replaced_instance_is_fenced_and_the_new_id_takes_over():
-    """Row 199: Requests with the old id get an error. The new id takes over, and leads if the old id did."""
+    """Row 199: Requests with the old id get an error. The new id takes over, even as the leader if the old id led."""
     old = member("old", "range", instance_id="i")
     group = group_of(old)
     old.assignment = b"mine"

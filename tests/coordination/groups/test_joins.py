@@ -50,7 +50,7 @@ def test_a_group_that_cannot_be_written_does_not_exist():
 
 
 def test_joins_are_checked_in_kafkas_order():
-    """The checks are group id, session timeout, member id in an unknown group, protocols, in this order."""
+    """Joins are checked in this order: group id, session timeout, member id in an unknown group, protocols."""
     all_ = Coordination()
     codes = [
         all_.join("m", group="", session_timeout_ms=1)[0].code,
@@ -88,7 +88,7 @@ def test_ids_that_are_given_out_do_not_count_as_members():
 
 
 def test_members_that_wait_may_join_again_whatever_the_size():
-    """Row 172: A waiting member counts already and may join again. A new member finds the group full."""
+    """Row 172: A waiting member already counts, and may join again. A new member is refused, as the group is full."""
     all_ = Coordination(max_size=2)
     ids = all_.stable(None, None)
     all_.join(ids[0], protocols=(RANGE, ROUND_ROBIN))
@@ -113,7 +113,7 @@ def test_an_empty_group_waits_the_initial_delay():
 
 
 def test_a_join_during_the_delay_adds_another_delay():
-    """Row 174: A join during the initial delay adds one more delay, which begins at the end of the first."""
+    """Row 174: A join during the initial delay adds one more delay, which begins when the first delay ends."""
     all_ = Coordination(delay_ms=DELAY_MS)
     first = all_.join(version=3)
     all_.advance(DELAY_MS - 1)
@@ -141,7 +141,7 @@ def test_all_delays_together_take_the_rebalance_timeout():
 
 
 def test_a_new_member_that_waits_too_long_is_dropped():
-    """Row 176: A waiting new member, which cannot send heartbeats, is dropped after five minutes."""
+    """Row 176: A new member that waits is dropped after five minutes, because it cannot send heartbeats."""
     all_ = Coordination()
     (old,) = all_.stable()
     new = all_.join(version=3, rebalance_timeout_ms=2 * NEW_MEMBER_MS, session_timeout_ms=6_000)
@@ -156,7 +156,7 @@ def test_a_new_member_that_waits_too_long_is_dropped():
 
 
 def test_after_its_join_a_new_member_goes_by_its_session_timeout():
-    """Row 177: If the new member sends neither a sync nor a heartbeat, its session ends.
+    """Row 177: If the new member sends neither a sync nor a heartbeat, the new member's session ends.
 
     The coordinator then writes the empty group with generation 2.
     """
@@ -184,7 +184,7 @@ def test_an_id_that_is_not_used_expires():
 
 
 def test_an_id_that_is_given_out_holds_up_the_join_phase():
-    """Row 179: The members that joined are answered when the unused id expires."""
+    """Row 179: Members that joined wait for a client with an unused id, and are answered when this id expires."""
     all_ = Coordination()
     (old,) = all_.stable()
     all_.join()
@@ -210,7 +210,10 @@ def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
 
 
 def test_while_completing_the_same_join_is_answered_again():
-    """The leader's repeated answer lists the members. Changed metadata start a rebalance."""
+    """While the group completes, the leader's repeated join gets the list of members again.
+
+    A join with changed metadata starts a rebalance.
+    """
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     all_.join(leader)

@@ -81,7 +81,7 @@ def test_records_have_kafkas_bytes():
 
 
 def test_each_partition_is_judged_for_itself():
-    """An unknown partition and too long metadata are refused, and positions of other partitions are committed."""
+    """A position is refused if its partition is unknown or its metadata are too long; other positions are committed."""
     all_ = Coordination()
     unknown, long = TopicPartition("nothing", 0), TopicPartition("t", 3)
     answer = all_.commit(
@@ -102,7 +102,7 @@ def test_each_partition_is_judged_for_itself():
 
 
 def test_a_pending_position_is_unstable_only_for_stable_requests():
-    """Row 205: Requests without require_stable get the committed position while another one is pending."""
+    """Row 205: Requests without require_stable get the committed position even while another position is pending."""
     all_ = Coordination()
     all_.commit(42)
     all_.commit(50, producer_id=PID)
@@ -160,7 +160,7 @@ def test_a_newer_position_holds_against_a_transaction_that_ends():
 
 
 def test_a_tombstone_takes_pending_positions_too():
-    """Row 209: A tombstone also deletes pending positions, so the end of their transaction restores none."""
+    """Row 209: A tombstone also deletes pending positions, so that the end of their transaction restores none."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(99)
@@ -194,7 +194,7 @@ def test_positions_in_topics_that_are_read_are_not_deleted():
 
 
 def test_positions_expire_at_exactly_the_retention():
-    """Row 211: Positions of a group without members expire; when none is left, the group may be deleted."""
+    """Row 211: Positions of a group without members expire. A group without any position left may be deleted."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.clock.advance(1_000)

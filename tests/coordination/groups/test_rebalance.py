@@ -18,7 +18,7 @@ from topicfs.coordination.records.group_records import read_value
 
 
 def completing(all_: Coordination, count: int) -> list[str]:
-    """Bring a group of `count` members, led by the first, to CompletingRebalance in generation 1."""
+    """Bring a group of `count` members to CompletingRebalance in generation 1. The first member leads."""
     answers = [all_.join(version=3) for _ in range(count)]
     while not all(answers):
         all_.advance(0)
@@ -26,7 +26,7 @@ def completing(all_: Coordination, count: int) -> list[str]:
 
 
 def test_a_follower_waits_for_the_leaders_assignment():
-    """Row 189: A follower's sync is answered with its assignment when the leader's assignments are in the log."""
+    """Row 189: A follower's sync is answered with the follower's assignment once the assignments are in the log."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -51,7 +51,7 @@ def test_members_that_the_leader_leaves_out_get_nothing():
 
 
 def test_the_record_has_the_time_at_which_the_group_began_to_complete():
-    """The record has the time of the change to CompletingRebalance, which is earlier than its append time."""
+    """The group's record has the time of the change to CompletingRebalance, not the later time of the append."""
     all_ = Coordination()
     (leader,) = completing(all_, 1)
     since = all_.clock.now
@@ -165,7 +165,10 @@ def test_waiting_syncs_are_answered_when_the_group_is_no_longer_served():
 
 
 def test_members_that_are_loaded_are_alive_until_their_sessions_end():
-    """A loaded group with members is Stable with their assignments. A group without members is Empty."""
+    """A loaded group with members is Stable, and the members have their assignments.
+
+    A loaded group without members is Empty.
+    """
     before = Coordination()
     leader, follower = before.stable(None, None)
     after = Coordination()
@@ -180,7 +183,7 @@ def test_members_that_are_loaded_are_alive_until_their_sessions_end():
 
 
 def test_syncs_are_checked_in_kafkas_order():
-    """The checks are member, generation, protocol, state, in this order."""
+    """Syncs are checked in this order: member, generation, protocol, state."""
     all_ = Coordination()
     assert Code.UNKNOWN_MEMBER_ID is all_.sync("m", 1)[0].code
     first, second = all_.stable(None, None)
@@ -261,7 +264,7 @@ def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
 
 
 def test_a_sync_that_is_sent_again_ends_the_wait_of_the_first():
-    """A repeated sync answers the first one with an error, because its client may have lost that connection."""
+    """If a client repeats a sync, the first sync is answered with an error: its connection may have been lost."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     first, again = all_.sync(follower, 1), all_.sync(follower, 1)

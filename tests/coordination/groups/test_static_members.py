@@ -56,7 +56,7 @@ def test_a_replacement_that_cannot_be_written_is_undone():
 def test_a_static_leader_that_comes_back_need_not_assign():
     """Row 183: A static leader that comes back gets the list of all members and a flag to skip the assignment.
 
-    An older client gets no list, and its answer names the former member id as leader.
+    An older client gets no list, and its answer names the member's former id as leader.
     """
     all_ = Coordination()
     leader, _ = all_.stable("one", "two")

@@ -18,7 +18,7 @@ def numbers(assignment):
 
 
 def test_range_gives_the_first_members_one_more():
-    """Seven partitions over three members are assigned in runs of 3, 2 and 2, not 3, 3 and 1."""
+    """Seven partitions over three members are assigned in ranges of 3, 2 and 2, not 3, 3 and 1."""
     members = [member("c", "t"), member("a", "t"), member("b", "t")]
     assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assignors.assign_ranges(members, {"t": 7}))
 
@@ -76,7 +76,7 @@ def test_sticky_keeps_what_was_owned():
 
 
 def test_an_older_generations_claim_loses():
-    """A partition that two members claim goes to the member with the newer generation."""
+    """If two members claim a partition, the member with the newer generation gets it."""
     claimed = (TopicPartition("t", 0),)
     old = member("a", "t", owned=claimed, generation=1)
     new = member("b", "t", owned=claimed, generation=2)

@@ -21,13 +21,13 @@ POSITION = CommittedOffset("g", "t", 3, 42, 5, "m", 1_700_000_000_000)
 
 
 def test_a_committed_position_has_kafkas_bytes():
-    """A committed position has a key of type 1 and a value of version 4, as brokers since 4.1 write them."""
+    """A committed position has a key of type 1 and a value of version 4. Brokers since 4.1 write these types."""
     assert (KEY, VALUE_V4) == group_records.write_committed_offset(POSITION)
 
 
 @pytest.mark.parametrize("value", [VALUE_V3, VALUE_V4])
 def test_positions_of_both_newer_versions_are_read(value):
-    """A value of version 3, from brokers up to 4.0, has the same fields as version 4."""
+    """A value of version 3, which brokers up to 4.0 write, has the same fields as version 4."""
     assert POSITION == group_records.read_committed_offset(KEY, value)
 
 
@@ -40,7 +40,7 @@ def test_a_position_that_expires_is_written_in_version_1():
 
 
 def test_keys_of_old_files_are_the_same():
-    """A key of type 0, in old files, is a committed position like one of type 1."""
+    """A key of type 0, as in old files, names a committed position, just as a key of type 1 does."""
     assert (0, {"group": "g", "topic": "t", "partition": 3}) == group_records.read_key(b"\0\0" + KEY[2:])
 
 
@@ -118,7 +118,7 @@ def test_a_transactions_state_round_trips(version):
 
 
 def test_an_unset_tagged_field_takes_no_byte():
-    """The flexible version ends in an empty tag section."""
+    """If a tagged field is unset, a value of the flexible version ends with an empty tag section."""
     _, value = write_transaction("tx", {"transactionPartitions": None}, 1)
     assert 0 == value[-1]
     assert -1 == transaction_records.TRANSACTION_VALUE.read(value[2:], 1)["previousProducerId"]
@@ -188,7 +188,7 @@ def test_a_name_that_the_schema_lacks_is_a_mistake():
 
 
 def test_null_where_the_version_has_none_is_a_mistake():
-    """Metadata that are null raise an error, because the version allows only empty metadata."""
+    """Null metadata raise an error, because the version has no null: metadata can only be empty."""
     with pytest.raises(ValueError, match="metadata may not be null"):
         group_records.OFFSET_COMMIT_VALUE.write({"metadata": None}, 4)
 
@@ -225,5 +225,5 @@ def test_hash_codes_are_javas():
 
 
 def test_no_topic_id_is_all_zeros():
-    """An all-zero topic id means none, and takes no byte in version 4."""
+    """A topic id of only zeros means that there is no id, and takes no byte in version 4."""
     assert POSITION.topic_id == uuid.UUID(int=0)

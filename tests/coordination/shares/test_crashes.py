@@ -24,7 +24,7 @@ class Life:
         self.rejected: set[Offset] = set()
 
     def run(self, disk: MortalDisk) -> None:
-        """Take all records; accept one, reject one and release one; then be killed or end while one is held."""
+        """Take all records; accept one, reject one, release one and hold one. Then end, or be killed at some step."""
         engine = engine_on(disk, clock=ManualClock())
         session = engine.share_groups.group("g").open(["orders"], holder="mortal")
         for word, answered in ((ACCEPT, self.accepted), (REJECT, self.rejected), (RELEASE, None)):
@@ -51,7 +51,10 @@ def prepared() -> MortalDisk:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [End.KILL])
 def test_a_kill_at_each_step_loses_nothing(end: End):
-    """Every record is accepted, rejected or delivered again. No acknowledged record is delivered twice."""
+    """After a kill at any step every record is accepted, rejected or delivered again.
+
+    No acknowledged record is delivered twice.
+    """
     for steps in count(1):
         disk, life = prepared(), Life()
         finished = False

@@ -19,7 +19,7 @@ POISON = "job 421"
 
 
 class Worker(threading.Thread):
-    """Takes jobs until no job is left.
+    """A worker that takes jobs until no job is left.
 
     The worker fails at random, and at each poison record. A failure closes the worker's session.
     """

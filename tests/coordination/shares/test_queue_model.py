@@ -1,4 +1,4 @@
-"""A queue compared with a model, under members, clocks, restarts and full disks."""
+"""Tests that compare a queue with a model, with random members, clocks, restarts and full disks."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
-        """Restart. A close releases held records; a kill forgets their delivery."""
+        """Restart the engine. A close releases held records, and a kill forgets that they were delivered."""
         if killed:
             self.engine.maintenance(self.clock())
             self.model.expire(self.clock.now)
@@ -176,7 +176,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert lag == sum(one.lag for one in self.group.positions("orders"))
 
     def teardown(self) -> None:
-        """Check that each unfinished record is delivered once more, and then no record."""
+        """Check that each unfinished record is delivered once more, and after that nothing is delivered."""
         for member in list(self.sessions):
             self.leave(member)
         self.model.expire(self.clock.now)

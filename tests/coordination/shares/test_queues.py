@@ -80,7 +80,7 @@ def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgem
 
 
 def test_each_record_goes_to_one_session():
-    """Two sessions take records in turn. Accepted records do not come again, and at the end there are none."""
+    """Two sessions take records in turn. Accepted records do not come again, so in the end no record is left."""
     bench = Bench()
     sessions = itertools.cycle([bench.open(), bench.open()])
     values = []
@@ -107,7 +107,7 @@ def test_a_released_record_comes_again_before_new_ones():
 
 
 def test_the_close_gives_back_at_once():
-    """Closing a session gives its held records to the next session. Further calls on it change nothing."""
+    """Closing a session releases its records for other sessions. Further calls on the closed session change nothing."""
     bench = Bench()
     first, second = bench.open("one"), bench.open("two")
     taken = [first.take(), first.take()]
@@ -123,7 +123,7 @@ def test_the_close_gives_back_at_once():
 
 
 def test_a_lease_ends():
-    """After its lease ends, a holder has lost the record. A renewed lease ends later."""
+    """A holder whose lease has ended has lost the record. A renewed lease ends later."""
     bench = Bench()
     slow, other = bench.open(), bench.open()
     lost, renewed = slow.take(), slow.take()
@@ -161,7 +161,7 @@ def test_waiting_sessions_are_notified():
 
 
 def test_what_is_rejected_is_shown_and_not_given_again():
-    """Records rejected by a reader or at the limit are shown with their last holder, until they are forgotten."""
+    """Records that a reader or the delivery limit has rejected are shown with their last holder until forgotten."""
     bench = Bench(lines=2)
     session = bench.open("worker")
     acknowledge(session, session.take(), REJECT)
@@ -377,7 +377,7 @@ def test_groups_come_and_go():
 
 
 def test_invalid_queues_are_refused():
-    """A queue of a missing or internal topic, with a consumer group's name, or with too many sessions is refused."""
+    """A queue is refused if it has a missing or internal topic, a consumer group's name, or too many sessions."""
     bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")

@@ -74,7 +74,7 @@ class World:
         return self.coordinator.init_producer_id(NAME, MINUTE, expected)
 
     def write(self, run: ProducerRun, place: TopicPartition, value: bytes, version: int = 2) -> None:
-        """Append a transactional record as Produce of a newer client does."""
+        """Append a transactional record as a newer client's Produce request does."""
         partition = own(self.engine.partition(*place))
         guard = partition.begin_verification(run.producer_id, epoch=run.epoch, sequence=0, bumps_epoch=True)
         if guard is not None:
@@ -82,7 +82,7 @@ class World:
         partition.append(batch_of(run, value), durable=True, guard=guard or UNVERIFIED)
 
     def commit_position(self, run: ProducerRun, offset: int) -> None:
-        """Commit a position of group `g` as TxnOffsetCommit of a newer client does."""
+        """Commit a position of group `g` as a newer client's TxnOffsetCommit request does."""
         partition = self.groups.coordinator_partition("g")
         guard = own(partition).begin_verification(
             run.producer_id, epoch=run.epoch, sequence=-1, bumps_epoch=True
@@ -395,7 +395,7 @@ def test_replicas_have_the_same_markers() -> None:
 
 
 def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualClock) -> None:
-    """A data directory that is missing at a start does not count as deleted: its partition gets the marker later."""
+    """A partition whose directory is missing at a start does not count as deleted, and gets the marker later."""
     disks = SeveralDisks({A: SimulatedDisk(), B: SimulatedDisk()})
     engine = filled(disks, clock)
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -430,7 +430,7 @@ def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualC
 
 
 def test_too_few_replicas_get_no_marker_again_and_again() -> None:
-    """While too few replicas are in sync, a transaction waits, and neither states nor markers are appended."""
+    """While too few replicas are in sync, a transaction waits. Meanwhile neither states nor markers are appended."""
     disks = Replicated(min_insync_replicas=2)
     engine = disks.engine
     engine.create_topic("orders", partitions=1)

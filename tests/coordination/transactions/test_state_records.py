@@ -64,7 +64,7 @@ def test_golden_states(state: Transaction, golden: str) -> None:
 
 
 def test_partitions_have_the_order_of_javas_hash_tables() -> None:
-    """The order in which a broker writes topics and partitions is kept."""
+    """A state is written with its topics and partitions in the order in which a broker writes them."""
     names = ("orders", "payments", "__consumer_offsets", "a", "zz-9")
     partitions = frozenset(TopicPartition(name, number) for name in names for number in (0, 7))
     assert SEVERAL == write_state(ONGOING._replace(partitions=partitions)).hex()
@@ -86,7 +86,7 @@ def test_a_brokers_records_are_written_again_as_they_are() -> None:
 
 
 def test_unknown_records() -> None:
-    """An unknown type of key is left out; an unknown version or status cannot be read."""
+    """A record with an unknown type of key is skipped. An unknown version or status is an error."""
     assert read_name(b"\0\7abc") is None
     golden = bytes.fromhex(GOLDEN[0][1])
     for damaged in (b"\0\2" + golden[2:], golden[:16] + b"\7" + golden[17:], b"\0"):

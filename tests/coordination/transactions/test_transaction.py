@@ -29,7 +29,7 @@ ID, NEXT_ID = ProducerId(1000), ProducerId(2000)
 NOW = Timestamp(1_700_000_000_000)
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = 0, 2
-"""The transaction versions of older clients, and of clients that bump the epoch with each transaction."""
+"""The transaction version of older clients, and the version of clients that bump the epoch with each transaction."""
 
 
 def new_ids(*ids: ProducerId):
@@ -108,7 +108,7 @@ def test_an_open_transaction_is_aborted_first() -> None:
 
 
 def test_partitions_begin_a_transaction() -> None:
-    """The first partition begins the transaction; partitions that it has already are not written again."""
+    """The first partition begins the transaction. Partitions that the transaction already has are not written again."""
     run = ProducerRun(ID, 5)
     first = with_partitions(at(Status.COMPLETE_ABORT), run, [ONE], Timestamp(NOW + 5), NEW)
     assert first is not None
@@ -230,7 +230,7 @@ def test_ends_of_unknown_producers() -> None:
 
 
 def test_the_last_epoch_ends_in_a_new_id() -> None:
-    """A transaction of epoch 32766 ends with 32767, and the producer continues with a new id and epoch 0."""
+    """A transaction of epoch 32766 ends with epoch 32767. The producer continues with a new id and epoch 0."""
     prepared = end(at(Status.ONGOING, EXHAUSTED_EPOCH), EXHAUSTED_EPOCH, commit=True)
     assert prepared is not None
     assert (ID, 32767, NEXT_ID) == (*prepared.run, prepared.next_producer_id)
@@ -248,7 +248,7 @@ def test_fencing_at_the_largest_epoch_stays_there() -> None:
 
 
 def test_timeouts() -> None:
-    """Only an open transaction times out, strictly after its timeout; a transaction without a timeout never does."""
+    """Only an open transaction times out, and only after more than its timeout. Without a timeout it never does."""
     state = at(Status.ONGOING)
     assert not has_timed_out(state, Timestamp(NOW + 60_000))
     assert has_timed_out(state, Timestamp(NOW + 60_001))

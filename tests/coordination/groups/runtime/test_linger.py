@@ -1,4 +1,4 @@
-"""Tests of how long joining and leaving members wait for others, so that simultaneous ones cause one rebalance."""
+"""Tests of how long a group waits for further joins and leaves, so that simultaneous ones cause one rebalance."""
 
 from __future__ import annotations
 

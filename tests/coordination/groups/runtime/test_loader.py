@@ -122,7 +122,7 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
 ):
     """A reader does not get a partition while an open transaction has a position for this partition.
 
-    The reader gets the other partitions at once.
+    The reader gets all other partitions at once.
     """
     append(engine, position(5, T1))
     transaction(engine, position(7))
@@ -184,7 +184,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
 def test_a_record_that_cannot_be_read_fails_the_partition(
     engine: EmbeddedEngine, record: tuple[bytes, bytes | None]
 ):
-    """If a record cannot be read, its partition fails with the reason, and nothing is written to the partition.
+    """If a record cannot be read, loading its partition fails with the reason, and the partition is not written to.
 
     After a repair the partition can be loaded.
     """
@@ -227,7 +227,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
 
 
 def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
-    """Compaction keeps the newest record of each key byte for byte, even of unknown types and versions."""
+    """Compaction keeps the newest record of each key byte for byte, even if its type or version is unknown."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic(TOPIC, partitions=1)
     kept = [

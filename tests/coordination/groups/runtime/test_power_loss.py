@@ -34,9 +34,9 @@ def positions(engine: EmbeddedEngine) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING])
 def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
-    """After a loss of power each partition has a committed position.
+    """After a loss of power each partition has a committed position, and the group continues from this position.
 
-    This position is the last flushed one or a later one. The group continues from it.
+    The position is the last flushed one or a later one.
     """
     disk, chosen = prepared(seed), Random(seed)
     engine = engine_on(disk, clock=ManualClock())

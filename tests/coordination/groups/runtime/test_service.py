@@ -146,7 +146,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
 
 def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine):
-    """Two commits for a partition that arrive together become one record, with the later position."""
+    """If two commits for a partition arrive together, one record with the later position is written."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
@@ -353,7 +353,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
 
 
 def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """Deleting a group deletes its positions and settings; the next owner finds none either."""
+    """Deleting a group deletes its positions and settings. The next owner finds neither positions nor settings."""
     groups = engine.groups
     groups.create("g")
     with pytest.raises(errors.GroupExistsError):
@@ -376,7 +376,7 @@ def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk
 
 
 def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """A group's settings are stored next to those of topics. An invalid setting changes nothing."""
+    """A group's settings are stored next to the settings of topics. An invalid setting changes nothing."""
     groups = engine.groups
     groups.create("g")
     groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
@@ -436,7 +436,7 @@ def test_closing_an_engine_ends_its_members(engine: EmbeddedEngine, disk: Simula
 def test_a_read_only_engine_shows_groups_as_they_were_written(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """A read-only engine shows groups and members, but changes nothing and accepts no joins."""
+    """A read-only engine shows groups and members. It changes nothing and accepts no joins."""
     reader = Reader(engine, "g", "orders", name="cat")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -520,7 +520,7 @@ def test_a_rebalance_that_cannot_be_written_is_retried(
 
 
 def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: ManualClock):
-    """A duty of the engine expires positions by the time since their group became empty."""
+    """A duty of the engine expires the positions of a group by the time since the group became empty."""
     engine.groups.set_positions("g", {orders(0)[0]: Position(7)})
     engine.maintain_now(clock())
     assert ["g"] == list(engine.groups.listed())
@@ -530,7 +530,7 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
 
 
 def test_a_created_group_stays_as_long_as_positions(engine: EmbeddedEngine, clock: ManualClock):
-    """A group that was created without positions stays for the retention time of positions.
+    """A group that was created without positions stays for as long as positions are retained.
 
     A broker deletes such a group at its next check.
     """

@@ -128,7 +128,7 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
 class RememberingDisk(SimulatedDisk):
     """A disk that copies its content before each change.
 
-    Each copy is what a kill at this moment would leave.
+    Each copy has the content that a kill before this change would leave.
     """
 
     kept: list[SimulatedDisk] | None = None
@@ -141,7 +141,7 @@ class RememberingDisk(SimulatedDisk):
 
 
 def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
-    """At each step of a deletion and a creation the old topic has its position, and the new topic has none."""
+    """At each step of deleting and creating a topic, the old topic has its position, and the new topic has none."""
     disk = RememberingDisk()
     engine = engine_on(disk)
     topic_id = engine.create_topic("orders").topic_id

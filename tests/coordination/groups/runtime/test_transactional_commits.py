@@ -98,7 +98,7 @@ def test_a_marker_that_comes_twice_does_no_harm(world: World):
 
 
 def test_a_producer_that_was_fenced_commits_nothing(world: World):
-    """A producer with an older epoch than in the log is refused."""
+    """A commit is refused if its producer's epoch is older than the epoch in the log."""
     world.commit(T0, 5, epoch=1)
     world.end(COMMIT, epoch=1)
     assert Code.INVALID_PRODUCER_EPOCH == world.commit(T0, 9)

@@ -48,7 +48,7 @@ class Bench:
         batch_size: int = 500,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> list[tuple[int, int, int]]:
-        """Acquire from the bench's log, or from `log`."""
+        """Acquire records from the log of the bench, or from `log` if it is given."""
         batches = [LogBatch(*one) for one in (self.log if log is None else log)]
         wanted = AcquireRequest(
             member,
@@ -81,7 +81,7 @@ class Bench:
         change.commit()
 
     def wait(self, milliseconds: int = LOCK) -> None:
-        """Let time pass, and locks expire."""
+        """Let time pass and expired locks end."""
         self.now += milliseconds
         change = self.partition.expire(self.now)
         self.written += change.batches
@@ -144,7 +144,7 @@ def test_done_batches_at_the_start_are_passed_over_when_they_are_loaded():
 
 @pytest.mark.parametrize("batch", [(9, 12, 0, 1), (12, 11, 0, 1)])
 def test_a_state_that_does_not_fit_its_start_offset_is_refused(batch):
-    """A loaded batch below the start, or with its end before its first offset, is refused."""
+    """A loaded state is refused if a batch lies below the start, or ends before its own first offset."""
     with pytest.raises(StorageError, match="contradicts"):
         loaded(10, batch)
 
@@ -231,7 +231,7 @@ def test_records_delivered_often_are_delivered_alone():
 
 
 def test_a_batch_is_halved_until_its_records_come_alone():
-    """Row 157: with a limit of seven, a batch of twenty records delivered four times is halved until each is alone."""
+    """Row 157: with a limit of seven, a batch of twenty records is halved after four deliveries until each is alone."""
     bench = loaded(5, (15, 34, AVAILABLE, 4), log=[(15, 34)], deliveries=7)
     assert [(15, 24, 5)] == bench.take(500, fetch_offset=5)
     bench.wait()
@@ -375,7 +375,7 @@ def test_a_lock_is_renewed_without_a_write():
 
 
 def test_the_limit_at_the_release_counts():
-    """Row 163: if the limit was lowered while records were held, the lower limit counts at their release."""
+    """Row 163: if the delivery limit is lowered while records are held, the lower limit counts at their release."""
     bench = Bench((5, 14), limits=Limits(LOCK, 10, 200))
     bench.take()
     bench.say((5, 14, RELEASE))
@@ -481,7 +481,7 @@ def test_a_gap_is_archived_and_what_is_below_the_start_is_passed_over():
     ],
 )
 def test_what_was_never_handed_out_cannot_be_acknowledged(ack, error):
-    """Offsets before or after the acquired ones, and an unknown type, are refused."""
+    """Acknowledgements of offsets outside the acquired ones, or of an unknown type, are refused."""
     bench = loaded(0, (5, 9, AVAILABLE, 1))
     bench.take(log=[(5, 9)])
 

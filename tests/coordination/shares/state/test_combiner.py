@@ -38,19 +38,22 @@ B = StateBatch
     ],
 )
 def test_two_batches(known: StateBatch, changed: StateBatch, expected: list[StateBatch]):
-    """Row 168: the higher count wins, then the higher state. Equal neighbors are merged."""
+    """Row 168: the higher delivery count wins, and for equal counts the higher state. Equal neighbors are merged."""
     assert tuple(expected) == combine([known], [changed], -1)
 
 
 def test_records_below_the_start_are_dropped():
-    """Row 168: a batch that contains the start offset is cut there."""
+    """Row 168: a batch that contains the start offset is cut at the start offset."""
     batches = [B(90, 99, 0, 1), B(100, 110, 0, 1)]
 
     assert (B(105, 110, 0, 1), B(111, 115, 2, 1)) == combine(batches, [B(111, 115, 2, 1)], 105)
 
 
 def test_an_accepted_piece_splits_what_was_held():
-    """An accepted piece in the middle gives three pieces, as in Kafka's classes. A lower count changes nothing."""
+    """If the middle of a batch is accepted, the batch is split into three, as in Kafka's classes.
+
+    A state with a lower delivery count changes nothing.
+    """
     pieces = combine([B(100, 119, 0, 1)], [B(105, 109, 2, 1)], 100)
 
     assert (B(100, 104, 0, 1), B(105, 109, 2, 1), B(110, 119, 0, 1)) == pieces

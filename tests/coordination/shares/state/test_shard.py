@@ -61,7 +61,7 @@ def kind(record: StateRecord) -> RecordType:
 
 
 def test_a_state_begins_with_a_snapshot():
-    """A new state begins with a snapshot of epoch 0. The next snapshot has an epoch that is one higher.
+    """A new state begins with a snapshot of epoch 0. The epoch of the next snapshot is 1.
 
     The number of completed records is known if the start offset is known.
     """
@@ -161,7 +161,7 @@ def test_cold_states_are_snapshotted_once():
 
 
 def test_what_is_below_every_newest_snapshot_is_redundant():
-    """Records before every state's newest snapshot are redundant. A deleted state no longer counts."""
+    """Records before the newest snapshots of all states are redundant. A deleted state no longer counts."""
     bench, other = Bench(), KEY._replace(partition=1)
     assert bench.shard.redundant_below() is None
     bench.initialize()
