@@ -97,7 +97,7 @@ def test_two_of_three_are_enough():
 
 @pytest.mark.parametrize("dies", ["before", "meanwhile"])
 def test_a_flush_needs_enough_disks(dies: str):
-    """fsync(2) fails while fewer disks than min.insync.replicas have all records, and can be repeated."""
+    """fsync(2) fails while fewer disks than min.insync.replicas have all records. A later fsync can succeed."""
     two = replicated()
     if dies == "before":
         break_disk(two.disk(2))
@@ -137,7 +137,10 @@ def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
 
 
 def test_a_min_insync_replicas_above_the_replicas_means_all():
-    """A min.insync.replicas above the number of replicas means all of them, as in Kafka 4, even without replication."""
+    """A min.insync.replicas above the number of replicas means all replicas, even without replication.
+
+    Kafka 4 has the same rule.
+    """
     one = engine_on(SimulatedDisk())
     one.create_topic("orders", overrides={"min.insync.replicas": "2"})
     partition = one.partition("orders", 0)
@@ -154,7 +157,7 @@ def test_a_min_insync_replicas_above_the_replicas_means_all():
 
 
 def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
-    """A producer's repeated batch is refused until enough replicas are back, and then is in the log once.
+    """A producer's repeated batch is refused until enough replicas are back. Then the batch is in the log once.
 
     A broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND has the same effect.
     """

@@ -96,7 +96,7 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
-    """A start replaces a damaged copy by a copy of a directory that served to the end. No directory fails."""
+    """A start replaces a damaged copy by the copy of a directory that served until the end. No directory fails."""
     two = served()
     submit(two, 0, through=1)
     two.engine.close()
@@ -142,7 +142,7 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
-    """A directory that fails to record a commit is immediately out of sync, because its record is older."""
+    """A directory that fails to record a commit is immediately out of sync, because its record lacks the commit."""
     two = served()
     two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
     submit(two, 0, through=3 - number)

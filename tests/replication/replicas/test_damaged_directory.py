@@ -146,7 +146,7 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
-    """Any object in place of a partition's leader epoch file is removed, and the replica is in sync."""
+    """If anything is in place of a partition's leader epoch file, it is removed, and the replica is in sync."""
     path = three[1] / "orders-0" / names.LEADER_EPOCHS
     DAMAGES[damage](path)
     with opened(three) as engine:
@@ -177,7 +177,7 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
 
 
 def test_records_of_a_directory_without_its_state_file_do_not_change(three: list[Path]) -> None:
-    """A directory without its state file has an unknown past, so its records are not changed."""
+    """The history of a directory without its state file is unknown, so its records are not changed."""
     (three[1] / names.REPLICAS).unlink()
     (three[1] / names.META_PROPERTIES).unlink()
     with opened(three) as engine:

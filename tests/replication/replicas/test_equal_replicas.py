@@ -58,7 +58,10 @@ def test_differing_index_entries_are_replaced():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_an_empty_segment_that_only_one_has(number):
-    """After a power loss a follower begins its leader's empty segment, and drops one that only the follower has."""
+    """After a power loss a follower begins an empty segment that only its leader has.
+
+    The follower drops an empty segment that the leader lacks.
+    """
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -109,7 +112,7 @@ def test_a_replica_whose_segment_lost_whole_batches_does_not_continue_after_the_
 
 
 def test_data_is_written_again_after_a_failed_flush():
-    """The data is written again after a failed fsync, because the kernel may consider the dirty pages written."""
+    """After a failed fsync the data is written again, because the kernel may have marked the dirty pages as written."""
     two = Replicated(replicas=1, disks=2)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -178,7 +181,10 @@ def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out(
 
 @pytest.mark.parametrize("bytes_in_line", [10, 700])
 def test_replicated_bytes_equal_fetched_bytes(bytes_in_line: int):
-    """Replicating the leader's bytes equals fetching them, for small and large batches, over rolls and epochs."""
+    """Replicating the leader's bytes has the same result as fetching them.
+
+    This holds for small and large batches, and over rolls and epochs.
+    """
     two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
     two.engine.create_topic("orders")
     lines = [f"{number} {'x' * bytes_in_line}" for number in range(120)]
@@ -218,7 +224,7 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
 
 
 def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
-    """If a replica that catches up is elected uncleanly, the copying step that runs is finished first.
+    """If a replica is elected uncleanly while it catches up, the copying step in progress is finished first.
 
     No further step copies records of the former leader.
     """
@@ -259,7 +265,7 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
 
 
 def test_batches_that_contradict_the_epoch_file_are_not_copied_in_a_loop():
-    """If a leader's epoch file contradicts its batches, these are not copied and truncated in an endless loop."""
+    """If a leader's epoch file contradicts its batches, the batches are not copied and truncated in an endless loop."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

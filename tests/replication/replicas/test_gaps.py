@@ -41,7 +41,7 @@ def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
 
 
 def test_the_replica_that_lacks_fewer_records_leads():
-    """The replica that lacks fewer records leads. Readers get all records of either copy, even after a restart."""
+    """The replica that lacks fewer records leads. Readers get all records of both copies, even after a restart."""
     made = older_copy(25, (2, 2))
     made.open()
     made.engine.catch_up()
@@ -53,7 +53,7 @@ def test_the_replica_that_lacks_fewer_records_leads():
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_an_older_copy_that_went_on_after_a_gap_keeps_the_records_after_it(power):
-    """The recovery point after the gap is on disk before the older copy is in sync."""
+    """If an older copy goes on after a gap, the recovery point after the gap is on disk before the copy is in sync."""
     made = older_copy()
     made.open()
     made.engine.catch_up()
@@ -67,7 +67,7 @@ def test_an_older_copy_that_went_on_after_a_gap_keeps_the_records_after_it(power
 
 @pytest.mark.parametrize("batches", [1, 3, 30])
 def test_a_follower_that_was_killed_after_a_gap_keeps_the_records_after_it(batches):
-    """The recovery point is on disk before the first batch after the gap, long before the follower is in sync."""
+    """A follower writes the recovery point before the first batch after the gap, long before it is in sync."""
     made = older_copy()
     made.open()
     leader, follower = (made.engine.controller.logs(ORDERS)[number] for number in (1, 2))
@@ -80,7 +80,7 @@ def test_a_follower_that_was_killed_after_a_gap_keeps_the_records_after_it(batch
 
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_after_a_gap():
-    """A follower in its leader's epoch takes nothing after a gap until its disk accepts the recovery point."""
+    """A follower in its leader's epoch appends nothing after a gap until its disk accepts the recovery point."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for number, line in enumerate(LINES):
@@ -102,7 +102,7 @@ def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_after_a
 
 
 def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
-    """A deleted topic gets no recovery point, because it would mark records of a later topic of its name as flushed."""
+    """A deleted topic gets no recovery point, which would mark records of a new topic of its name as flushed."""
     made = older_copy()
     made.open()
     follower = made.engine.controller.logs(ORDERS)[2]
@@ -123,7 +123,7 @@ def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
 
 
 def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_the_records_after_it():
-    """The records after the gap are kept even if the new disk is opened alone after a kill."""
+    """The new disk keeps the records after the gap, even if it is opened alone after a kill."""
     made = filled()
     remove(made, 1, 2)
     new_disk(made)
@@ -151,7 +151,7 @@ def test_a_moved_copy_of_a_log_with_a_gap_keeps_the_records_after_it():
 
 
 def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
-    """If one replica lost its end and the other one lost its start, each keeps the records that it has.
+    """If one replica lost its end and the other replica lost its start, each keeps the records that it has.
 
     A power loss cut the end of the first replica.
     """
@@ -240,7 +240,7 @@ def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
 @pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
 @pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
 def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_skipped(others, lost, at, mask):
-    """A damaged batch in a gap of all other replicas raises an error, and no batch after it is returned."""
+    """A read raises an error at a damaged batch that is in a gap of all other replicas, and returns no later batch."""
     made = filled(1 + others)
     for number in range(2, 2 + others):
         for which in lost:
@@ -260,7 +260,7 @@ def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_skipped(others, 
 
 
 def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
-    """A batch that a follower has in a gap of the leader comes with the aborted transactions of its range."""
+    """A batch that only a follower has is returned with the aborted transactions in the batch's range."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:

@@ -31,7 +31,7 @@ def positions(two: Replicated) -> dict[TopicPartition, int]:
 
 
 def test_members_share_partitions_and_commit_into_every_replica() -> None:
-    """Both directories have the same records, and either one alone shows the group as a single broker would."""
+    """Both directories have the same records. Each of them alone shows the group as a single broker would."""
     two = served()
     readers = [Reader(two.engine, "g", "orders", name=name) for name in ("one", "two")]
     wait_until_shared(readers, PLACES)
@@ -50,7 +50,7 @@ def test_members_share_partitions_and_commit_into_every_replica() -> None:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
-    """Commits continue in the remaining directory, and the failed directory gets them when it returns."""
+    """While a directory has failed, commits continue in the other one. When it returns, it gets these commits."""
     two = served()
     reader = Reader(two.engine, "g", "orders")
     wait_until_shared([reader], PLACES)

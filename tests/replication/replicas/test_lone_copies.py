@@ -43,7 +43,7 @@ def went_on_alone() -> Replicated:
 @pytest.mark.parametrize("which", [0, 2, 5], ids=["first", "middle", "sixth"])
 @pytest.mark.parametrize("how", [remove, cut])
 def test_an_older_copy_gives_back_records_that_the_newer_one_lost(which, how):
-    """The older copy keeps its segments, catches up and leads. The damaged copy is then copied from the older one."""
+    """The older copy keeps its segments, catches up and leads. The damaged newer copy is then copied from it."""
     made = went_on_alone()
     whole = made.files(1)
     older = logs(made, 2)[:-1]
@@ -78,7 +78,7 @@ def test_an_older_copy_that_ends_before_the_loss_keeps_its_records():
 
 
 def test_a_first_segment_that_only_one_directory_had_is_named():
-    """If the first segment of a log is missing, each start reports the missing offsets, also after a kill.
+    """If the first segment of a log is missing, each start reports the missing offsets, even after a kill.
 
     The leader epochs show where the log began.
     """
@@ -214,7 +214,7 @@ def test_a_returning_copy_fills_all_other_replicas():
 
 
 def test_a_newly_filled_disk_names_the_loss():
-    """A newly filled disk's status names the loss, even if the other directory is lost later."""
+    """The status of a newly filled disk names the records lost before, even if the other directory is lost later."""
     made = filled()
     remove(made, 1, 0)
     made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
@@ -232,7 +232,7 @@ def test_a_newly_filled_disk_names_the_loss():
     ("begin", "more"), [(filled, []), (went_on_alone, MORE)], ids=["alike", "older copy"]
 )
 def test_a_loss_in_both_replicas_is_named_if_leader_epochs_were_damaged(begin, more, number):
-    """The status names the loss even if the other directory is lost later, or if one replica was an older copy."""
+    """The status names the loss even if the other directory is lost later, or if one replica is an older copy."""
     made = begin()
     for one in (1, 2):
         remove(made, one, 0)
@@ -247,7 +247,10 @@ def test_a_loss_in_both_replicas_is_named_if_leader_epochs_were_damaged(begin, m
 
 
 def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
-    """A replica whose first records were deleted, not lost, counts as complete, and the other one is copied from it."""
+    """If the first records of a replica were deleted and not lost, the replica counts as complete.
+
+    The other replica is copied from it.
+    """
     made = filled()
     made.open()
     path = path_of(made, 1, LEADER_EPOCHS)
@@ -263,7 +266,7 @@ def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
 
 
 def test_deleted_segments_explain_no_loss_after_them():
-    """Files that retention has just removed do not explain the loss of the segment after them."""
+    """Segments that retention has just deleted do not explain why the segment after them is missing."""
     made = filled(retention_bytes=3000)
     made.open()
     made.clock.advance(301_000)
@@ -294,7 +297,7 @@ def test_a_kill_after_a_deletion_is_no_loss(number):
 
 
 def test_records_that_a_follower_deleted_are_not_missing():
-    """Segments below its leader's log start, which a follower deletes at once, do not count as missing after a kill."""
+    """If a follower deletes segments below its leader's log start, they do not count as missing after a kill."""
     made = filled()
     made.open()
     made.clock.advance(301_000)

@@ -67,7 +67,7 @@ def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_one_of_several_replicas_moves(leads: bool):
-    """The other replicas stay. Moving a follower changes neither the leader nor its epoch."""
+    """If one of several replicas moves, the others stay. Moving a follower changes neither the leader nor its epoch."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -90,7 +90,10 @@ def test_one_of_several_replicas_moves(leads: bool):
 
 
 def test_a_replica_moves_away_from_a_directory_that_failed():
-    """The leader is copied to the new directory, which is in sync. The failed one drops its replica when it returns."""
+    """If a directory fails, its replica can move: the leader is copied to the new directory, which is in sync.
+
+    The failed directory drops its replica when it returns.
+    """
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -204,7 +207,7 @@ def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
 
 
 def test_a_moving_copy_is_truncated_with_its_replica():
-    """After an unclean election the copy loses the records that only the former leader had, as the replica does."""
+    """After an unclean election the copy, like the replica, loses the records that only the former leader had."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -283,7 +286,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
 
 
 def test_two_threads_that_copy_at_once_copy_each_record_once():
-    """A background thread and the command that waits for the move may copy concurrently; records are copied once."""
+    """A background thread and a command that waits for the move may copy concurrently, but each record only once."""
     two = Replicated(2, replicas=1)
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -36,7 +36,7 @@ def served() -> Replicated:
 
 
 def closed_with_an_old_copy() -> Replicated:
-    """Return two closed directories, of which the second missed the last run."""
+    """Return two closed directories. The second directory missed the last run."""
     two = served()
     run(two, "a\n")
     break_disk(two.disk(2))
@@ -75,7 +75,7 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_returns_has_the_newer_copy(away: int, how: str) -> None:
-    """The older copy does not count, so nothing is appended twice when the other directory fails later."""
+    """An older copy in a returning directory is replaced, so nothing is appended twice if the other one fails later."""
     two, other = served(), 3 - away
     run(two, "a\n")
     break_disk(two.disk(away))
@@ -128,7 +128,7 @@ def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> 
 
 
 def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
-    """Nothing is appended until a damaged copy is removed, because its position may be later than the old copy's."""
+    """Nothing is appended until a damaged copy is removed, because it may have a later position than the old copy."""
     two = closed_with_an_old_copy()
     two.disks.write_bytes(DISKS[0] / PRODUCERS, b"\0" * 40)
     two.open()

@@ -55,7 +55,7 @@ def told(two: Replicated, text: str) -> bool:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
 def test_a_removed_log_is_copied_again_and_deletes_nothing(two, number, which):
-    """If a segment of a replica is missing, even of the leader, the other replica leads and keeps all of its files."""
+    """If a segment of a replica is missing, even of the leader, the other replica leads and keeps all its files."""
     good = two.files(3 - number)
     remove(two, number, which)
     two.open()
@@ -100,7 +100,7 @@ def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
 
 
 def test_of_three_two_that_lack_something_are_copied_from_the_third():
-    """Two of three replicas that lack segments are copied from the third replica, one after the other."""
+    """If two of three replicas lack segments, both are copied from the third replica, one after the other."""
     three = filled(3)
     good = three.files(3)
     remove(three, 1, 0)
@@ -113,7 +113,7 @@ def test_of_three_two_that_lack_something_are_copied_from_the_third():
 
 
 def test_a_replica_killed_before_the_copying_does_not_join(two):
-    """If a kill precedes the copying, the replica's loss is found again before the replica is in sync."""
+    """If a kill comes before the copying, the next start finds the loss again before the replica is in sync."""
     good = two.files(2)
     remove(two, 1, 2)
     two.open()
@@ -152,7 +152,7 @@ def test_a_log_start_that_only_one_directory_has_is_not_the_others(two):
 
 
 def test_deleted_records_do_not_come_back(two):
-    """DeleteRecords returns when the log start is on both disks. A file lost below the log start is not missing."""
+    """DeleteRecords returns when the log start is on both disks. Files lost below it do not count as missing."""
     two.open()
     two.partition().delete_records(Offset(25))
     two.engine.keep_log_starts()

@@ -60,7 +60,7 @@ def rejected(two: Replicated) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_failed_disk_loses_no_acknowledgement(broken: int) -> None:
-    """Whichever disk fails, accepted records stay accepted, leased ones stay leased, and rejected ones are found."""
+    """Whichever disk fails, accepted records stay accepted, leased records stay leased, rejected records are listed."""
     two = served()
     session = opened(two)
     assert [0, 1] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
@@ -101,7 +101,7 @@ def test_the_next_process_continues(begin: str) -> None:
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_returning_directory_gets_the_state_of_the_queue(away: int) -> None:
-    """When a directory is back, each directory alone has the queue's current state, as a single broker would."""
+    """After a directory has returned, each directory alone has the queue's current state, as a single broker would."""
     two = served()
     session = opened(two)
     acknowledged(session, REJECT)

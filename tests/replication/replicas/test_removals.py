@@ -11,7 +11,7 @@ from topicfs.storage.errors import RecordsLostError
 
 
 def differing(disks: int = 2, **settings: object) -> Replicated:
-    """Make two in-sync replicas and close them: the leader lacks offsets 30 to 39, the other one 10 to 19."""
+    """Make two in-sync replicas and close them. The leader lacks offsets 30 to 39, the follower lacks 10 to 19."""
     made = Replicated(disks, replicas=2, internal_segment_bytes=1000, index_interval_bytes=200, **settings)
     made.engine.create_topic("orders")
     for line in LINES:
@@ -25,7 +25,10 @@ def differing(disks: int = 2, **settings: object) -> Replicated:
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_reduction_that_would_remove_the_only_copy_of_records_is_refused(restarts):
-    """The reduction is refused before any change. The message names partition, offsets and directory."""
+    """A reduction that would remove the only copy of records is refused before any change.
+
+    The message names partition, offsets and directory.
+    """
     made = differing()
     made.open()
     for _ in range(restarts):
@@ -41,7 +44,7 @@ def test_a_reduction_that_would_remove_the_only_copy_of_records_is_refused(resta
 
 
 def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
-    """All partitions are checked before the first partition changes."""
+    """A reduction checks all partitions before it changes the first partition."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders", partitions=2)
     name = ORDERS._replace(partition=1)
@@ -59,7 +62,7 @@ def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
 @pytest.mark.parametrize("restarts", [0, 1])
 @pytest.mark.parametrize(("source", "refused"), [("/a", False), ("/b", True)], ids=["leader", "follower"])
 def test_a_follower_with_records_that_the_leader_lacks_is_not_moved(restarts, source, refused):
-    """A follower with records that the leader lacks is not moved, because the move would copy the leader."""
+    """A follower that has records that the leader lacks is not moved, because a move copies the leader's records."""
     made = differing(3)
     made.open()
     if refused:

@@ -25,7 +25,7 @@ def test_an_append_is_in_every_replica_when_it_returns():
 
 
 def test_listeners_hear_of_an_append_once_when_it_can_be_read():
-    """Listeners are called once the followers have the record, even if too few are in sync to make it visible."""
+    """Listeners are called once the followers have the record, even if too few replicas are in sync to show it."""
     two = Replicated(min_insync_replicas=2)
     two.engine.create_topic("orders")
     heard: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ def test_a_leader_that_fails_hands_over():
 
 
 def test_after_two_failures_only_the_third_replica_may_lead():
-    """If the last in-sync replica fails while the others are out of service, only this replica may lead later.
+    """If the last in-sync replica fails while the others are out of service, only this last replica may lead later.
 
     It is the only replica that has the append.
     """
@@ -207,7 +207,7 @@ def test_leadership_is_given_back():
 
 
 def test_the_last_replica_in_sync_is_not_replaced():
-    """If its only in-sync replica is lost, the partition is offline: the other one lacks records and does not lead."""
+    """If a partition's only in-sync replica is lost, the partition is offline. The other replica lacks records."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -254,7 +254,7 @@ def test_after_a_restart_everything_is_there():
 
 
 def test_a_record_that_one_replica_kept_after_a_power_loss_is_in_both():
-    """The in-sync replica with most records leads, so no record that an in-sync replica kept is lost."""
+    """The in-sync replica with the most records leads, so no record that an in-sync replica has kept is lost."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -267,7 +267,10 @@ def test_a_record_that_one_replica_kept_after_a_power_loss_is_in_both():
 
 
 def test_a_directory_that_was_away_is_not_believed():
-    """A returning directory counts itself as in sync, but the others do not, so records acknowledged meanwhile stay."""
+    """A returning directory counts itself as in sync, but the others' newer state counts.
+
+    So records that were acknowledged meanwhile stay.
+    """
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -283,7 +286,10 @@ def test_a_directory_that_was_away_is_not_believed():
 
 
 def test_topics_are_changed_while_a_directory_is_away():
-    """Topics created, extended, altered and deleted meanwhile are changed in a returning directory as well."""
+    """Topics that were changed while a directory was away are changed in the directory when it returns.
+
+    This holds for topics that were created, extended, altered or deleted.
+    """
     two = Replicated()
     two.engine.create_topic("orders")
     two.engine.create_topic("old")

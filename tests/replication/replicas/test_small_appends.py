@@ -58,7 +58,7 @@ def test_the_mount_and_a_client_see_the_same(monkeypatch):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_write_that_is_refused_once_is_made_again(replica):
-    """Whichever disk refuses a write once, the line is stored once in each replica."""
+    """If either disk refuses a write once, the line is stored once in each replica."""
     three = replicated(3)
     three.disk(replica).fail("pwrite", suffix=".log")
     assert 1 == three.append("b\n")
@@ -70,7 +70,7 @@ def test_a_write_that_is_refused_once_is_made_again(replica):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_disk_that_fails_for_good_is_left_behind(replica):
-    """The other replicas continue, and after the failed disk is back it has the same files."""
+    """If a disk fails for good, the other replicas continue. After the disk is back it gets the same files."""
     three = replicated(3)
     break_disk(three.disk(replica))
     assert 1 == three.append("b\n")

@@ -41,7 +41,7 @@ def lines_from(two: Replicated, offset: int) -> list[str]:
 @pytest.mark.parametrize("at", [0, 6, BASE_OFFSET, 8, LENGTH, EPOCH, VALUE])
 @pytest.mark.parametrize("mask", [1, 4, 128])
 def test_what_the_leader_has_damaged_is_read_from_a_follower(two, at, mask):
-    """Reads are correct from the start and from any offset, even within a batch."""
+    """If a batch is damaged in the leader, reads from any offset, even inside a batch, give correct records."""
     flip(two, 1, position(two, 40) + at, mask=mask)
     assert LINES == two.lines()
     for offset in range(30, 60):
@@ -71,7 +71,7 @@ def test_damage_that_a_read_finds_is_healed(two, at):
 
 
 def test_an_index_that_points_beyond_a_batch_hides_nothing(two):
-    """The batch of an offset is found although the index points beyond it, and the index is rebuilt."""
+    """If an index points beyond the batch of an offset, the batch is found nevertheless, and the index is rebuilt."""
     two.engine.create_topic("indexed", overrides={"index.interval.bytes": "200"})
     name = TopicPartition("indexed", 0)
     for text in TEXTS:
@@ -108,7 +108,7 @@ def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
 
 
 def test_a_batch_damaged_in_all_replicas_is_returned_as_it_is(two):
-    """A batch that is damaged in all replicas is returned as it is, and fails when decoded; its neighbors are read."""
+    """A batch that is damaged in all replicas is returned as it is, and decoding it fails. Its neighbors are read."""
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     fetched = two.partition().read(Offset(40), max_bytes=1)
@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_read_on_raises_as_before(two):
 
 
 def test_a_follower_shows_no_more_than_the_leader(two):
-    """Records that are not visible yet are returned from neither replica."""
+    """Records that are not visible yet are not returned, neither from the leader nor from a follower."""
     flip(two, 1, position(two, 76) + VALUE)
     two.engine.controller.logs(two.partition().name)[1].parts.state = two.engine.controller.logs(
         two.partition().name

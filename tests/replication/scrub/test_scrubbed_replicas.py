@@ -69,7 +69,7 @@ def test_nothing_is_found_where_nothing_is_damaged(two):
 @pytest.mark.parametrize("at", [0, BASE_OFFSET, 8, LENGTH, EPOCH, CRC, 16, 26, VALUE])
 @pytest.mark.parametrize("which", [0, 4, -1])
 def test_a_flipped_bit_is_healed_wherever_it_is(two, number, at, which):
-    """A flipped bit in leader or follower is healed, in a segment's first batch, a middle one or the last."""
+    """A flipped bit in leader or follower is healed in a segment's first batch, middle batch and last batch."""
     good = two.files(3 - number)
     flip(two, number, batches(two)[which] + at, mask=4)
     assert LINES == two.lines()
@@ -126,7 +126,7 @@ def test_a_wiped_stretch_is_healed_batch_by_batch(two):
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_index_is_made_again(two, kind, number):
-    """Indexes of sealed and active segments are replaced by the other replica's bytes."""
+    """A damaged index of a sealed or active segment is replaced by the other replica's index."""
     good = two.files(3 - number)
     log = two.engine.controller.logs(two.partition().name)[number]
     for segment in (log.chain.segments[0], log.chain.active):
@@ -248,7 +248,7 @@ def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
 
 @pytest.mark.parametrize("cause", ["its directory is left out", "flushing failed"])
 def test_a_partition_that_is_offline_is_a_finding(cause):
-    """A scrub reports an offline partition, which cannot be read, and does not count it as sound."""
+    """A scrub reports an offline partition as a finding, because it cannot be read."""
     made = Replicated(replicas=1)
     made.engine.create_topic("orders", partitions=2)
     names = [ORDERS._replace(partition=number) for number in (0, 1)]

@@ -85,7 +85,7 @@ def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, 
 
 
 def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock, monkeypatch):
-    """A close waits for a scrub that a duty starts at the same moment."""
+    """A close waits even for a scrub that a duty is just starting."""
     failures = []
 
     def close() -> None:
@@ -151,7 +151,7 @@ def test_an_interrupted_scrub_continues_where_it_was(engine, tmp_path):
 
 
 def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
-    """A topic that was created again is scrubbed from its start, as the saved position is of the former topic."""
+    """A topic that was created again is scrubbed from its start. The saved position belongs to the former topic."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
     write_position(FILES, tmp_path / "data", begun)

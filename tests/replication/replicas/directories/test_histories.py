@@ -74,7 +74,10 @@ def end_by_kill(_: Replicated) -> None:
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
     end: Callable[[Replicated], None], how: str
 ) -> None:
-    """A refused start names the directory and the remedy, and changes nothing. With `--without` the start succeeds."""
+    """A start without a directory that may have more is refused and changes nothing. With `--without` it succeeds.
+
+    The refusal names the directory and the remedy.
+    """
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -90,7 +93,10 @@ def test_a_directory_that_may_have_more_is_not_gone_on_without(
 
 
 def test_two_disks_that_were_used_alone_are_a_fork() -> None:
-    """If each disk was used alone, both may have own records: the start reports both as a fork and changes neither."""
+    """If each of two disks was used alone, either may have records that the other lacks.
+
+    The start reports both disks as a fork and changes neither.
+    """
     two = two_with("common\n")
     two.open(A, left_out=(B,))
     for number in range(20):
@@ -127,7 +133,7 @@ def test_a_directory_that_was_away_is_brought_up_to_date() -> None:
 def test_a_directory_is_not_written_to_without_the_others() -> None:
     """A directory without the other directories of its set can be read, but not written.
 
-    New records would mix with the records of the set.
+    New records would mix with those of the other directories.
     """
     two = two_with("a\n")
     before = two.disks.tree()
@@ -179,7 +185,10 @@ def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) 
 
 
 def test_a_fork_of_two_against_one_is_refused() -> None:
-    """If one directory went on alone by consent and the other two as a majority, the start is refused as a fork."""
+    """If one of three directories went on alone by consent, and the others as a majority, a start is refused.
+
+    Such histories are a fork.
+    """
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.engine.close()
@@ -346,7 +355,7 @@ def test_leader_epochs_never_repeat() -> None:
 
 
 def test_sets_are_not_mixed() -> None:
-    """A start refuses a directory of another set, and a copy of a directory that is also named."""
+    """A start refuses a directory of another set, and refuses to use a directory together with a copy of it."""
     two = two_with("a\n")
     copy = read_replica_file(two.disks, B)
     assert copy is not None
@@ -358,7 +367,10 @@ def test_sets_are_not_mixed() -> None:
 
 
 def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
-    """If an empty disk is in a directory's place, the start needs consent for its path: the lost disk may have more."""
+    """If an empty disk is in a directory's place, a start needs consent for this path.
+
+    The lost disk may have had more records.
+    """
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))
@@ -390,7 +402,7 @@ def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
 
 
 def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """Only a start that fills an empty disk reports it. A refused start and a read-only start fill nothing."""
+    """Only a start that fills an empty disk logs this. A refused start and a read-only start fill no disk."""
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))

@@ -63,7 +63,7 @@ DAMAGED_RUNS = (
     ],
 )
 def test_a_damaged_file_is_named(data: bytes):
-    """The error for a damaged file names its path and the fault."""
+    """The error for a damaged state file names the path and the fault."""
     with pytest.raises(CorruptionError, match="topicfs.replicas"):
         state_file.decode_replica_file(data, file=FILE)
 
@@ -86,7 +86,10 @@ def test_topics_that_were_there_before_get_replicas():
 
 
 def test_a_partition_that_is_in_two_directories_is_refused():
-    """A partition in two directories that never replicated is refused, as either copy may be the valid one."""
+    """If a partition is in two directories that were never replicated, a start is refused.
+
+    Either copy may be the valid one.
+    """
     two = Replicated()
     two.engine.close()
     two.make_disks()
@@ -98,7 +101,7 @@ def test_a_partition_that_is_in_two_directories_is_refused():
 
 
 def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
-    """If a disk fails while another disk's failure is recorded, the remaining directories agree on the state."""
+    """If a second disk fails while a first failure is recorded, the remaining directories agree on the state."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))
@@ -118,7 +121,7 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
 
 
 def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(monkeypatch):
-    """An append succeeds if another thread notices the directory's failure at the same time."""
+    """An append succeeds even if another thread notices a directory's failure at the same time as the append."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.engine._replica_dirs[ReplicaId(2)].fail("failed, as another thread has noticed")

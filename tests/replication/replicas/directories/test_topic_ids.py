@@ -54,7 +54,7 @@ def test_a_lost_topic_id_is_written_again_at_the_start(two, number, content, reg
 
 
 def test_lost_topic_ids_of_both_replicas_are_written_again(two):
-    """If the files of both replicas are lost, both are restored, although no copy is left."""
+    """If the topic id files of both replicas are lost, both files are restored, although no copy is left."""
     two.engine.close()
     for number in (1, 2):
         lose(two, number, b"")
@@ -93,7 +93,7 @@ def test_a_topic_recreated_meanwhile_takes_nothing_of_the_old_one(two):
 
 @pytest.mark.parametrize("content", [None, b"", encode_partition_metadata(OTHER)])
 def test_a_topic_id_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two, content):
-    """A scrub restores the file from the id that the engine has in memory."""
+    """A scrub restores a lost topic id file from the id that the engine has in memory."""
     good = two.disks.read_bytes(path(two, 2))
     lose(two, 2, content)
     found = []

@@ -1,4 +1,4 @@
-"""Tests of replicas that compaction made different: a damaged replica is replaced by a copy of a sound replica."""
+"""Tests that of replicas that compaction made different, a damaged one is replaced by a copy of a sound one."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_follower_is_copied_from_the_leader(both):
 
 
 def test_if_the_leader_is_damaged_another_replica_leads(both):
-    """If the leader is damaged, another replica leads in a new epoch, and the copied former leader can lead again."""
+    """If the leader is damaged, another replica leads in a new epoch. After the copying the former one can lead again."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     damage(both, 1)
     assert before == newest(both)
@@ -130,7 +130,10 @@ def test_if_the_leader_is_damaged_another_replica_leads(both):
 
 
 def test_of_three_replicas_only_the_damaged_one_is_copied(both):
-    """Of three replicas the damaged one is copied from the leader, if the leader is sound. The others are unchanged."""
+    """If one of three replicas is damaged and the leader is sound, the damaged replica is copied from the leader.
+
+    The other replicas are unchanged.
+    """
     three = filled(Replicated(3, replicas=3, **settings()))
     before = newest(three)
     others = logs(three, 1), logs(three, 3)
@@ -207,7 +210,10 @@ def test_a_follower_alone_in_sync_has_no_source(both):
 
 
 def test_a_copy_on_a_full_disk_is_deleted(both):
-    """On a full disk the copy is deleted and the finding says why. With free space the replica is copied again."""
+    """If the disk is full, the copy is deleted and the finding says why.
+
+    Once there is space, the replica is copied again.
+    """
     damage(both, 2)
     before = logs(both, 2)
     both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
@@ -251,7 +257,7 @@ def test_appends_continue_while_it_is_copied(both, monkeypatch):
     ],
 )
 def test_a_change_that_makes_the_copy_useless_ends_the_copying(both, monkeypatch, change, reason):
-    """A change that makes the copy incomplete or useless ends the copying, and the replica stays."""
+    """If a change makes the copy incomplete or useless, the copying ends, and the damaged replica stays."""
     before = newest(both)
     damage(both, 2)
     renewals = both.engine._healer.renewals
@@ -330,7 +336,7 @@ def test_a_reader_that_finds_damage_starts_the_copying(both):
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_an_interrupted_copying_loses_no_record(end: End, leads: bool):
-    """After a kill or a power loss before any of the disk's changes, all acknowledged records can be read.
+    """If a kill or power loss interrupts the copying before any disk change, all acknowledged records can be read.
 
     A later scrub heals the damaged replica.
     """

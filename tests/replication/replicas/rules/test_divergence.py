@@ -17,7 +17,7 @@ def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
 def cut(
     leader: tuple[EpochEntry, ...], leader_end: int, follower: tuple[EpochEntry, ...], end: int
 ) -> list[int]:
-    """Return the offsets at which a follower truncates its log, in order, until the leader accepts its fetch."""
+    """Return, in order, the offsets at which a follower truncates its log until the leader accepts its fetch."""
     cuts = []
     while True:
         epoch = follower[-1].epoch if follower else NO_LEADER_EPOCH
@@ -121,7 +121,7 @@ def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
 
 
 def test_an_unclean_election_truncates_the_other_replica():
-    """After a requested unclean election the other replica is truncated to where the new leader's epoch began."""
+    """After a requested unclean election the other replica is truncated to the offset at which the new epoch began."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

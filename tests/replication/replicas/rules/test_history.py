@@ -78,7 +78,7 @@ def test_the_oldest_runs_are_dropped():
 def test_a_run_that_never_began_does_not_count(
     runs: tuple[str, ...], others: dict[ReplicaId, tuple[str, ...]], expected: str
 ):
-    """A run that one of its directories does not record does not count, because nothing was appended in it.
+    """A run does not count if one of its directories has not recorded it: nothing was appended in such a run.
 
     A directory that lost its history, or was given another history, may have forgotten the run.
     """

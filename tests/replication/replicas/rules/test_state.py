@@ -40,7 +40,7 @@ def test_a_lost_follower_leaves_the_replicas_in_sync():
 
 
 def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
-    """If the leader is lost, the first assigned replica with the most records leads, in a new epoch."""
+    """If the leader is lost, the replica with the most records leads in a new epoch; of equals, the first assigned."""
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
     assert (TWO, 1, (TWO, THREE)) == (state.leader, state.leader_epoch, state.in_sync)
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
@@ -97,7 +97,7 @@ def test_somebody_is_always_in_sync():
 def test_the_high_watermark_is_the_least_end_and_never_falls():
     """The high watermark does not move while too few replicas are in sync.
 
-    If fewer replicas are assigned than min.insync.replicas, the assigned ones are enough.
+    If fewer replicas than min.insync.replicas are assigned, it is enough that all assigned replicas are in sync.
     """
     two = [Offset(7), Offset(5)]
     assert 5 == high_watermark(Offset(3), two, min_in_sync=1, assigned=2)
