@@ -64,7 +64,7 @@ def test_bytes_that_readers_were_given_are_counted():
 
 
 def test_rolls_and_flushes_are_counted():
-    """Rolls are counted. A flush of a log is counted once if it has something to sync."""
+    """Each roll is counted. A flush of a log is counted once, and only if there is something to sync."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
     for number in range(8):

@@ -58,7 +58,7 @@ def _rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def test_every_row_is_in_the_table_once():
-    """The table has the rows 1 to 212 in order, and no other line that looks like a row."""
+    """The table has the rows 1 to 212 in order, and no other line looks like a row."""
     assert list(range(1, ROWS + 1)) == [row.number for row in table()]
     lines = [line for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)]
     assert ROWS == len(lines)

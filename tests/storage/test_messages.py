@@ -1,4 +1,4 @@
-"""Tests of messages for users: each is one line without control characters, and is not repeated endlessly."""
+"""Tests of messages for users: each is one line without control characters, and repeats become rare."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ DELETE_RETENTION_MS = 1000
 
 
 class PartitionModel(RuleBasedStateMachine):
-    """`batches` has all batches that were not lost, in order; `clean_end` is the highest end of a cleaning."""
+    """Compares a partition with `batches`, those that were not lost, in order; `clean_end` ends the cleaned part."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests that a topic that is deleted and created again has nothing of the old topic.
+"""Tests that a topic that is deleted and created again keeps nothing of the old topic.
 
 Other tests prove this for named producers, staged and placed writes, queues, replicas, mirrors and queries.
 """

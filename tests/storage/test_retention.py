@@ -182,7 +182,7 @@ class RecordingLog:
 def test_decision_is_carried_out_in_order() -> None:
     """If all segments are due, retention first rolls the log.
 
-    Retention then deletes the segments, by one reason after the other.
+    It then deletes segments for one reason after the other.
     """
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
@@ -192,7 +192,7 @@ def test_decision_is_carried_out_in_order() -> None:
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
-    """A follower waits for its leader's roll, so that the segments of both have the same base offsets."""
+    """A follower does not roll by itself: it waits for its leader's roll, so that both have the same base offsets."""
     log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
     assert 0 == retention.apply_retention(log, NOW).count
     assert [] == log.asked

@@ -76,7 +76,7 @@ def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
 def test_epochs_and_offsets_ascend(
     disk: SimulatedDisk, entries: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """Row 143: a new entry replaces each entry whose epoch or start offset is not below its own."""
+    """Row 143: a new entry replaces each entry whose epoch or start offset is not below that of the new entry."""
     assert expected == list(opened(disk, *entries).entries)
 
 
@@ -114,7 +114,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
     """Row 144: an epoch ends where the next epoch starts. The latest epoch ends at the log's end.
 
-    The end of an epoch later than the latest one is unknown.
+    For an epoch later than the latest one, the end is unknown.
     """
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
@@ -231,7 +231,7 @@ def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
 
 
 def test_moved_directory(disk: SimulatedDisk) -> None:
-    """After a rename of the directory the file is written at its new path."""
+    """After a rename of the directory the epoch file is written at its new path."""
     epochs = opened(disk, (1, 0))
     disk.rename(DIRECTORY, Path("/t-0.x-delete"))
     epochs.moved(Path("/t-0.x-delete"))

@@ -143,14 +143,14 @@ def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
      b"\xff\xfe",     b"version 0"],
 )  # fmt: skip
 def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
-    """Row 148: a malformed file raises an error that names the file."""
+    """Row 148: a malformed partition.metadata raises an error that names the file."""
     with pytest.raises(CorruptionError, match=r"partition\.metadata"):
         decode_partition_metadata(data, file=DATA / "partition.metadata")
 
 
 @pytest.mark.parametrize("version", [0, 1, 7])
 def test_a_later_version_of_the_topic_id_is_read(version: int) -> None:
-    """topicfs reads the file of a newer version, as a downgraded broker does."""
+    """topicfs reads a partition.metadata of a newer version, as a downgraded broker does."""
     data = f"version: {version}\ntopic_id: {TOPIC_ID}\nmore: 1".encode()
     assert TOPIC_ID == decode_partition_metadata(data, file=DATA / "partition.metadata")
 
@@ -208,7 +208,7 @@ def test_meta_properties_of_version_0() -> None:
     ],
 )
 def test_malformed_meta_properties_are_corruption(data: bytes, cause: str) -> None:
-    """A malformed file raises an error that names the fault."""
+    """A malformed meta.properties raises an error that names the fault."""
     with pytest.raises(CorruptionError) as caught:
         decode_meta_properties(data, file=DATA)
     assert cause in str(caught.value)

@@ -16,7 +16,7 @@ GAPS = st.integers(1, 2**20)
 def record_lists(
     draw: st.DrawFn, *, min_size: int = 1, timestamps: st.SearchStrategy[int] = INT64
 ) -> list[Record]:
-    """Records with any bytes, whose offsets ascend and have gaps."""
+    """Records with any content. Their offsets ascend and have gaps."""
     offset = draw(st.integers(0, 2**40))
     records = []
     for _ in range(draw(st.integers(min_size, 20))):

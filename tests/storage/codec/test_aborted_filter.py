@@ -39,7 +39,7 @@ def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
 
 
 def test_other_records_within_an_aborted_transaction_are_shown():
-    """Between the records of an aborted transaction, non-transactional and other producers' records are shown."""
+    """Between the records of an aborted transaction, records of no transaction and of other producers are shown."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
 
@@ -75,14 +75,14 @@ def test_headers_tell_what_is_hidden():
 
 
 def test_transactions_that_continue_after_a_part():
-    """`still_aborted` returns the aborted transactions that have not ended within the first part of the data."""
+    """`still_aborted` returns the aborted transactions that go on after the first part of the data."""
     first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))
 
 
 def test_no_bit_of_a_file_hides_a_record():
-    """Attribute bits without a meaning do not hide a record, as in Kafka."""
+    """A batch is not hidden because of attribute bits that have no meaning. Kafka ignores them, too."""
     batch = encode([Record(0, 1, None, b"v")])
     for bit in range(7, 16):
         struct.pack_into(">H", batch, 21, 1 << bit)

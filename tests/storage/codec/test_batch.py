@@ -59,7 +59,7 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
 
 
 def test_golden_batch_is_read_field_by_field():
-    """Each field of the golden batch is as kafka-storage.md#a-batch-in-bytes shows it."""
+    """Each field of the golden batch has the value that kafka-storage.md#a-batch-in-bytes shows."""
     header = read_header(GOLDEN)
 
     assert (0, len(GOLDEN), 100, 102, 9, 2) == header[:6]
@@ -121,7 +121,7 @@ def test_batch_emptied_by_compaction():
     [(1, 78), (2, 95)],
 )
 def test_worked_example_sizes(record_count, size_bytes):
-    """The record key1/value1 takes 61 + 17 bytes, and key2/value2 takes 17 more."""
+    """A batch with the record key1/value1 takes 61 + 17 bytes. The record key2/value2 takes 17 more."""
     records = [Record(i, 0, f"key{i + 1}".encode(), f"value{i + 1}".encode()) for i in range(record_count)]
 
     assert size_bytes == len(encode(records))
@@ -235,7 +235,7 @@ def test_append_time_overrides_every_record_and_is_sealed():
     ],
 )
 def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
-    """Row 130: after 2^31-1 comes 0, and before 0 comes 2^31-1."""
+    """Row 130: the sequence after 2^31-1 is 0, and the sequence before 0 is 2^31-1."""
     assert expected == sequence_plus(sequence, delta)
 
 
@@ -300,7 +300,7 @@ def test_checksum_mismatch_names_both_sums():
 
 
 def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
-    """Row 140: `scan` returns the complete batches with their positions, and a torn batch as `problem`."""
+    """Row 140: `scan` returns the complete batches with their positions, and reports a torn batch as `problem`."""
     data = b"??" + GOLDEN * 3 + GOLDEN[:70]
 
     batches = scan(data, 2, check_crc=True)
@@ -313,7 +313,7 @@ def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
 
 
 def test_scan_without_checksums_passes_over_damage():
-    """`scan` detects a wrong checksum only with `check_crc`."""
+    """`scan` detects a wrong checksum only if `check_crc` is set."""
     damaged = bytearray(GOLDEN)
     damaged[-1] ^= 1
     data = GOLDEN + damaged + GOLDEN
@@ -414,7 +414,7 @@ def test_old_formats_are_listed_too(entry, timestamp):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 900, 1023, 1024, 1025, 5000])
 def test_short_checksums_are_the_librarys(size: int):
-    """The checksums of short and long batches, computed by different code, equal those of the library."""
+    """Different code computes the checksums of short and of long batches. Both equal those of the library."""
     batch = encode([Record(0, 0, None, bytes(range(256)) * 20 + b"tail"[: size % 4])])[: 61 + 9]
     batch += bytes(number * 7 % 251 for number in range(size))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -454,7 +454,7 @@ def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
 
 
 def test_the_end_of_batches_is_found_without_reading_them_all():
-    """`find_end` returns the same as `scan`: the end of the complete batches and their last offset."""
+    """`find_end` finds the same as `scan`: the end of the complete batches, and their last offset."""
     first = encode([Record(3, 0, None, b"v")])
     last = encode([Record(7, 0, None, b"v"), Record(9, 0, None, b"w")])
     impossible = bytearray(first)

@@ -31,7 +31,7 @@ LZ4_HEADER = bytes.fromhex("04224d18604082")
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_content_is_inflated_up_to_a_bound(codec):
-    """Content that is one byte too long raises OversizeBatchError with the batch's position."""
+    """If the inflated content is one byte too long, OversizeBatchError is raised with the batch's position."""
     content = deflate(codec, bytes(1000))
     assert bytes(1000) == inflate(codec, content, limit=1000)
     with pytest.raises(OversizeBatchError, match="more than 999 bytes inflated") as caught:
@@ -48,7 +48,7 @@ def test_decode_has_a_default_limit(codec):
 
 
 def test_a_plain_batch_has_the_same_bound():
-    """An uncompressed batch larger than 64 MiB is not decoded."""
+    """An uncompressed batch has the same limit: if it is larger than 64 MiB, it is not decoded."""
     value = bytes(MAX_CONTENT_BYTES - 61 - 13)
     largest = sealed(record(value))
     assert MAX_CONTENT_BYTES == len(largest)
@@ -156,9 +156,9 @@ def test_decode_each_returns_the_batches_before_a_fault():
 
 
 def test_the_size_of_columns():
-    """The size of columns is eight 64-bit numbers per record, plus the size of the plain batches.
+    """The size of columns is eight 64-bit numbers per record, plus the size of the uncompressed batches.
 
-    For a compressed batch the size of its inflated content is added instead.
+    For a compressed batch the size of the inflated content is added.
     """
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)

@@ -1,4 +1,4 @@
-"""Tests that the compiled modules and their plain sources give the same results."""
+"""Tests that the compiled modules give the same results as their plain sources."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_levels_are_taken(codec):
     "partition", ["kafka/log-dirs/g-gzip-0", "kafka/log-dirs/g-lz4-0", "kafka/log-dirs/g-zstd-0"]
 )
 def test_broker_batches_equal_their_dump(partition):
-    """Offset, time and sizes of each record are equal to the output of the broker's own dump tool."""
+    """The offset, time and sizes of each record equal those that the broker's own dump tool printed."""
     directory = VECTORS / partition
     dump = (VECTORS / "kafka" / "dump" / f"{directory.name}.log.txt").read_text()
     pattern = r"^\| offset: (\d+) \w+: (-?\d+) keySize: (-?\d+) valueSize: (-?\d+)"
@@ -140,7 +140,7 @@ def test_two_xerial_streams_one_after_the_other():
 
 
 def test_two_gzip_members_are_one_content():
-    """Two gzip members are read as one content, as by RFC 1952 and by Java."""
+    """Two gzip members are read as one content, as RFC 1952 and Java do."""
     assert b"onetwo" == inflate(Codec.GZIP, gzip.compress(b"one") + deflate(Codec.GZIP, b"two"))
 
 
@@ -183,7 +183,7 @@ def test_every_truncation_is_refused(codec):
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
-    """Trailing bytes that Java's libraries ignore are ignored. Content that these libraries refuse is refused."""
+    """Trailing bytes are ignored if Java's libraries ignore them. Content that these libraries refuse is refused."""
     batch = batch_of(codec, VARIANTS[codec, name])
     if name in REFUSED[codec]:
         with pytest.raises(CorruptBatchError):
@@ -194,7 +194,7 @@ def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
 def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
-    """Random bytes, even after a valid beginning, are refused or inflated within the limit."""
+    """Random bytes are refused or inflated within the limit, even if they follow a valid beginning."""
     beginnings = {
         Codec.GZIP: b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
         Codec.SNAPPY: b"\x82SNAPPY\0\0\0\0\1\0\0\0\1",
@@ -220,7 +220,7 @@ def test_record_count_of_a_compressed_batch_must_fit(codec, count):
 
 @pytest.mark.parametrize("number", [5, 6, 7])
 def test_unknown_codec_is_corrupt(number):
-    """The codec numbers 5 to 7 are corruption, because no codec has them."""
+    """The codec numbers 5 to 7, which no codec has, are corruption."""
     batch = encode([Record(0, 0, None, b"v")])
     batch[22] = number
     seal(batch, 0, len(batch))

@@ -17,7 +17,7 @@ COMMIT = bytes.fromhex(
 
 
 def test_golden_commit_marker():
-    """Row 139: the commit marker equals the golden 78 bytes, and is decoded again."""
+    """Row 139: the commit marker is encoded to the golden 78 bytes, and these bytes are decoded again."""
     marker = control.EndTransactionMarker(control.ControlType.COMMIT, 6)
 
     written = control.encode_marker(

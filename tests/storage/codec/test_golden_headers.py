@@ -18,7 +18,7 @@ TIME = Timestamp(1_700_000_000_000)
 
 
 def test_a_batch_without_records_is_its_header():
-    """Row 129: a batch without records has 61 bytes, with each field and the checksum in its place."""
+    """Row 129: a batch without records has 61 bytes. Each field and the checksum are at their positions."""
     stamp = BatchStamp(leader_epoch=15, producer_id=ProducerId(23423), producer_epoch=145, base_sequence=983)
     batch = encode([], stamp, base_offset=Offset(37), last_offset=Offset(53), max_timestamp=TIME)
     assert 61 == len(batch)
@@ -100,7 +100,7 @@ def test_the_size_of_the_next_batch(data, expected):
 
 
 def test_nothing_has_no_next_batch():
-    """Row 138: an empty buffer is the end, not damage."""
+    """Row 138: an empty buffer means the end of the data, not damage."""
     assert (0, None) == (len(scan(b"")), scan(b"").problem)
 
 

@@ -86,7 +86,7 @@ def test_wrapper_offset_zero_counts_from_zero():
 
 
 def test_append_time_of_the_wrapper_is_that_of_all():
-    """Bit 3 of the wrapper's attributes gives all its records the wrapper's timestamp."""
+    """If bit 3 of a wrapper's attributes is set, all its records have the wrapper's timestamp."""
     inner = b"".join(entry(n, b"v", timestamp=n) for n in range(2))
 
     found = records_of(wrapper(1, inner, attributes=0x08, timestamp=777))
@@ -151,7 +151,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(data):
 
 @given(st.sampled_from([0, 1]), st.binary(max_size=120))
 def test_random_content_stays_inside_the_buffer(magic, data):
-    """Random bytes as the content of an entry or wrapper never make a reader leave the buffer."""
+    """A reader stays inside the buffer even if an entry or a wrapper contains random bytes."""
     body = bytes([magic, 0]) + data
     plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
     for candidate in (plain, wrapper(7, data, magic=magic), wrapper(7, plain, magic=magic)):

@@ -90,7 +90,7 @@ def test_golden_varlongs(value, octets):
     [("", 5), ("80", 5), ("ffffffffff01", 5), ("8080808080", 5), ("ffffffffffffffffffff01", 10)],
 )
 def test_a_number_too_long_or_cut_off_is_refused(octets, max_size):
-    """Row 134: a number of more than five bytes (varlong: ten) or without an end is refused."""
+    """Row 134: a varint of more than five bytes, a varlong of more than ten, or a number without an end is refused."""
     with pytest.raises(CorruptBatchError):
         read_varint(bytes.fromhex(octets), max_size=max_size)
 
@@ -204,7 +204,7 @@ def test_text_without_a_last_lf_is_the_callers_fault():
 
 
 def test_no_text_makes_no_batch():
-    """Without records no batch is written."""
+    """If there are no records, no batch is written."""
     assert [] == encode_lines(b"", timestamp=0)
     assert [] == encode_columns(columns_of([]))
 
@@ -379,7 +379,7 @@ def test_flipped_bits_under_a_valid_checksum_stay_inside_the_buffer():
 
 @given(st.binary(max_size=200))
 def test_random_bytes_of_records_stay_inside_the_buffer(records):
-    """Random bytes after a valid header never make a reader leave the buffer."""
+    """A reader stays inside the buffer even if random bytes follow a valid header."""
     count = len(records) // 7 or 1
     data = bytearray(SAMPLE[:61] + records)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -390,7 +390,7 @@ def test_random_bytes_of_records_stay_inside_the_buffer(records):
 
 @given(st.binary(max_size=300))
 def test_random_bytes_stay_inside_the_buffer(data):
-    """Random bytes, even with a valid magic, never make a reader leave the buffer."""
+    """A reader of random bytes, even with a valid magic, stays inside the buffer."""
     mutable = bytearray(data)
     if len(mutable) > 16:
         mutable[16] = 2

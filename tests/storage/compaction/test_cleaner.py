@@ -29,7 +29,7 @@ def test_each_keys_newest_record_stays_where_it_was():
 
 
 def test_records_beyond_the_cleaned_section_stay():
-    """The active segment stays as it is, even if its keys are repeated."""
+    """A pass does not change the active segment, even if its keys are repeated."""
     log = CompactedLog()
     log.fill(keys=2, rounds=2)
     log.put((b"k0", b"new"))
@@ -80,7 +80,7 @@ def test_tombstones_go_after_their_horizon():
 
 
 def test_a_small_map_makes_progress_pass_by_pass():
-    """Row 113: with a small offset map each pass cleans up to the offset where the map became full."""
+    """Row 113: if the offset map is small, each pass cleans up to the offset at which the map became full."""
     log = CompactedLog()
     log.fill(keys=20, rounds=3)
     before = log.table()
@@ -113,7 +113,7 @@ def test_a_pass_that_is_stopped_leaves_no_file():
 
 
 def test_duplicates_are_known_after_cleaning_and_a_restart():
-    """Rows 104 and 111: the last batch of a live producer stays, even if it loses all its records."""
+    """Rows 104 and 111: the last batch of a live producer stays, even if all of its records are removed."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"a", b"1"), (b"a", b"2"), base_sequence=0, **stamp)
@@ -164,7 +164,7 @@ def test_a_preallocated_log_is_cleaned_to_its_size():
 
 
 def test_a_running_reader_keeps_what_it_began_with():
-    """A reader keeps the old files, which are renamed at first, and unlinked after file.delete.delay.ms."""
+    """A reader keeps the old files: they are renamed, and only unlinked after file.delete.delay.ms."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     chain = log.log.chain
@@ -222,7 +222,7 @@ class PowerLossError(Exception):
 
 
 class CountingDisk(SimulatedDisk):
-    """A disk that loses power before one of its renames, unlinks or directory syncs, after `changes_left` of them."""
+    """A disk that loses power after `changes_left` renames, unlinks and directory syncs."""
 
     changes_left = 10**9
 
@@ -304,9 +304,9 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 
 @pytest.mark.parametrize(("retention_ms", "left"), [(500, [3]), (950, [0, 3])])
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
-    """A tombstone of an old format is dropped by the time of its segment's file.
+    """A tombstone of an old format is dropped according to the time of its segment's file.
 
-    The tombstone goes if the file is delete.retention.ms older than the file of the last clean segment.
+    It is dropped if this file is delete.retention.ms older than the file of the last clean segment.
     """
     log = CompactedLog(delete_retention_ms=retention_ms)
     log.log.appender.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))

@@ -146,7 +146,7 @@ def test_a_segment_larger_than_the_limit_stays_alone():
 def test_offsets_of_a_group_fit_one_index():
     """Row 114: the offsets of a group span at most 2^31.
 
-    The last offset of a segment counts as the next segment's base offset minus one.
+    The end of a segment's offsets is taken from the next segment's base offset.
     """
     far = 2**31
     rows = [(0, 1, 0, 0), (10, 1, 0, 0)]

@@ -21,7 +21,7 @@ def expected(key):
 
 
 def by_columns(keys, first, last):
-    """Return the digests of the records that have a key, by index."""
+    """Return the digests of the records that have a key. The dictionary's keys are the records' indexes."""
     found = digests_of_keys(columns_of_keys(keys), first, last).tolist()
     assert len(found) == 2 * (last - first)
     return {

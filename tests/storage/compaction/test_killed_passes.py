@@ -46,7 +46,7 @@ def run(log: CompactedLog) -> None:
 
 
 def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
-    """Run a pass that the disk stops after `steps` changes. Return False if the pass ended before."""
+    """Run a pass that the disk stops after `steps` changes. Return False if the pass was complete before that."""
     try:
         return dies(log.disk, lambda: run(log), steps)
     except PartitionOfflineError:  # Raised if the disk stops while files are renamed.
@@ -91,7 +91,7 @@ def outcome() -> list[int]:
     ids=str,
 )
 def test_a_pass_that_ends_at_any_step(end: End, seed: int) -> None:
-    """At whatever step a pass ends, newest records, offsets, indexes and aborts are kept; the next pass finishes."""
+    """If a pass ends at any step, newest records, offsets, indexes and aborts are kept, and the next pass finishes."""
     left = outcome()
     for steps in range(MAX_STEPS):
         log = filled(seed + steps)

@@ -36,14 +36,14 @@ def test_records_go_in_by_columns():
 
 
 def test_the_first_record_without_room_is_named():
-    """Row 116: `put_records` stops at the first new key that finds no room, and returns its index."""
+    """Row 116: `put_records` stops at the first record whose new key finds no slot, and returns the record's index."""
     offsets = OffsetMap(24 * 3)
     assert 3 == offsets.put_records(columns_of_keys([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
     assert (2, -1, True) == (offsets.get(b"a"), offsets.get(b"c"), offsets.full)
 
 
 def test_only_the_newest_records_of_known_keys_stay():
-    """Only the newest records of known keys are marked to stay; records without a key are not."""
+    """Only the newest record of each known key is marked to stay. A record without a key is not marked."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
     assert [0, 0, STAYS, STAYS] == list(

@@ -22,7 +22,7 @@ def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v
 
 
 def test_deleted_keys_go_with_their_older_records():
-    """Row 103: the older records of deleted keys are removed, and in the end the keys' tombstones."""
+    """Row 103: if a key is deleted, its older records are removed, and in the end the tombstone as well."""
     log = CompactedLog(delete_retention_ms=0)
     for number in range(10):
         log.put((b"%d" % number, b"v"))
@@ -99,7 +99,7 @@ def test_missing_offsets_do_not_stop_a_pass():
 
 
 def segments_far_apart(log: CompactedLog) -> list[int]:
-    """Append records at both ends of a segment's range of offsets, each in its own segment."""
+    """Append a record at each end of a segment's range of offsets, each record in its own segment."""
     offsets = [0, 1, INT_MAX - 1, INT_MAX, INT_MAX + 1, 2 * INT_MAX]
     for offset in offsets:
         put_at(log, offset, b"key %d" % offset)

@@ -72,7 +72,10 @@ def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(
 
 
 def test_the_last_sequence_of_an_aborted_transaction_stays():
-    """Row 111: an emptied aborted batch keeps the producer's last sequence, even after a restart without snapshots."""
+    """Row 111: an emptied batch of an aborted transaction keeps the producer's last sequence.
+
+    This holds even after a restart without snapshots.
+    """
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=False)
@@ -126,7 +129,7 @@ def _committed_after_an_abort():
 
 
 def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
-    """An abort whose marker was deleted with its segment does not hide later commits of the same producer."""
+    """If an abort's marker was deleted with its segment, the abort hides no later commit of the same producer."""
     log = _committed_after_an_abort()
     assert () == log.log.aborted
     log.log.replacer.delete_oldest_segments(1, "test")

@@ -83,7 +83,7 @@ def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
 
 
 def test_the_golden_tombstone_pass():
-    """Before the passes, after the first pass, and emptied, a batch has Kafka's bytes (kafka-storage.md#tombstones)."""
+    """A batch has Kafka's bytes before the first pass, after it, and when emptied (kafka-storage.md#tombstones)."""
     before = batch(record(0, b"a", b"1"), record(1, b"b", None, NOW + 10), **PRODUCER)
     assert "00000042ffffffff02287790cd0000" == bytes(before[8:23]).hex()
     after = cleaned(before)
@@ -158,9 +158,9 @@ def test_an_emptied_batch_holds_its_marker():
 
 
 def test_an_emptied_marker_keeps_the_epoch():
-    """Row 108: the emptied marker of a live producer stays in later passes, because it has the producer's epoch.
+    """Row 108: an emptied marker of a live producer stays in later passes, because it has the producer's epoch.
 
-    This holds if the producer has no data batch in the log.
+    This holds if no data batch of the producer is left in the log.
     """
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))

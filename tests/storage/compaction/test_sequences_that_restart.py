@@ -1,4 +1,4 @@
-"""Tests of cleaning the batches of a group coordinator, each of which begins at sequence 0."""
+"""Tests of cleaning the batches of a group coordinator. Each of these batches begins at sequence 0."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
 
 
 def test_only_the_last_batch_of_a_producer_is_kept():
-    """Row 109: only a producer's last batch is kept for its sequence. Older batches are dropped, then their markers."""
+    """Row 109: only a producer's last batch is kept for the sequence. Older batches are dropped, then their markers."""
     on_disk = compacted_log()
     for _ in range(4):
         write(on_disk, b"key")

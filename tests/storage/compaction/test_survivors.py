@@ -34,7 +34,7 @@ BATCHES = st.lists(st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), mi
 
 
 def log_of(batches, **stamp):
-    """Return the columns of adjacent batches, whose records are (key, value) pairs with offsets from 0."""
+    """Return the columns of adjacent batches. The records are (key, value) pairs, and their offsets begin at 0."""
     data, offset = bytearray(), 0
     for pairs in batches:
         found = [
@@ -115,7 +115,10 @@ def test_kept_records_are_whole(batches, data):
 
 
 def test_batches_of_producers_and_transactions_are_looked_at():
-    """A batch with a producer's sequence is never in a dropped run, and a transactional batch never in a copied one."""
+    """A batch with a producer's sequence is never in a dropped run.
+
+    A transactional batch is never in a copied run.
+    """
     gone = bytearray(1)
     of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
     assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
@@ -146,7 +149,7 @@ def filtered(marks):
 
 @given(BATCHES, st.integers(0, 20), st.data())
 def test_batches_are_filtered_while_each_keeps_a_part(batches, end_offset, data):
-    """`end_of_filtered` ends at the first batch that keeps all records, no record, or a tombstone."""
+    """`end_of_filtered` stops at the first batch that keeps all of its records, none of them, or a tombstone."""
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     ends = [header.record_end for header in columns.batches]

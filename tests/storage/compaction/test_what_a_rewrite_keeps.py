@@ -23,7 +23,7 @@ def record(offset, key, time=TIME):
 
 
 def rewritten(data, *, newer=(b"gone",), producers=None, keep_end=None) -> bytes:
-    """Run one pass over `data`; each key of `newer` has a newer record elsewhere."""
+    """Run one pass over `data`, and return the remaining bytes. Each key of `newer` has a newer record elsewhere."""
     newest = OffsetMap(2400)
     for key in newer:
         newest.put(key, GONE)

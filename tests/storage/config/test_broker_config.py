@@ -106,7 +106,7 @@ def test_first_synonym_present_wins() -> None:
 
 
 def test_negative_retention_means_forever_in_every_unit() -> None:
-    """A retention of -1 hours means no limit."""
+    """In every unit a negative retention, such as -1 hours, means no limit."""
     assert (
         -1 == EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms
     )
@@ -130,7 +130,7 @@ def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
     ],
 )
 def test_bad_values_are_refused_under_the_brokers_name(name: str, value: str) -> None:
-    """The error names the setting as the file spells it."""
+    """The error for an invalid value names the setting as the file spells it."""
     with pytest.raises(InvalidConfigError, match=rf"^{name}={value}: must be "):
         EngineConfig.from_properties({name: value})
 

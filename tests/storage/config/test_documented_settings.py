@@ -19,7 +19,7 @@ OF_OTHER_PARTS = re.compile(r"remote\.|local\.|errors\.|unclean\.|internal\.|\w+
 
 
 def test_every_setting_of_a_log_has_a_row():
-    """Each topic setting has a row, except those of tiered storage, replication and share groups."""
+    """Each topic setting has a row in the document, except those of tiered storage, replication and share groups."""
     assert [name for name in SETTINGS if not OF_OTHER_PARTS.match(name)] == [row[0] for row in TOPIC_ROWS]
 
 
@@ -41,7 +41,7 @@ OUR_OWN = {"log.flush.scheduler.interval.ms", "group.initial.rebalance.delay.ms"
 
 
 def test_every_setting_of_the_broker_has_its_default():
-    """The section has the default of each broker setting, except the three settings of OUR_OWN."""
+    """The document has the default of each broker setting, except the three settings of OUR_OWN."""
     section = " ".join(TEXT[TEXT.index("### Broker settings") : TEXT.index("## Versions")].split())
     for name in broker_settings().keys() - OUR_OWN:
         default = broker_settings()[name].row.kind.print(broker_settings()[name].default)

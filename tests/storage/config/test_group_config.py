@@ -65,13 +65,13 @@ def test_a_duration_is_read_as_java_reads_it(text: str, milliseconds: int):
     ],
 )
 def test_other_names_and_values_are_refused(name: str, text: str):
-    """An unknown name or value raises an error with the name."""
+    """The error for an unknown name or an invalid value names the setting."""
     with pytest.raises(InvalidConfigError, match=name):
         merge_group_overrides({"commit": "manual"}, {name: text})
 
 
 def test_changes_are_merged_and_none_removes_one():
-    """Changes are merged, and None removes an override. Even removing an unknown name raises an error."""
+    """Changes are merged, and the value None removes an override. An unknown name is an error even with None."""
     assert {"assignor": "range"} == merge_group_overrides(
         {"commit": "manual"}, {"commit": None, "assignor": "range"}
     )

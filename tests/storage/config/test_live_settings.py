@@ -35,7 +35,7 @@ def test_a_reload_keeps_follows():
 
 
 def test_changes_have_kafkas_names_and_spelling():
-    """A change is reported in Kafka's spelling, and says if it needs a restart. Topic settings come first."""
+    """A change is reported in Kafka's spelling, and with a note if it needs a restart. Topic settings come first."""
     wanted = of(
         log_retention_hours="1", log_cleanup_policy="compact,delete", node_id="7", log_cleaner_enable="false"
     )

@@ -102,7 +102,7 @@ def test_printed_values_read_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_says_what_it_is(name: str) -> None:
-    """The description of each setting is a full sentence, and a quantity has a unit."""
+    """The description of each setting is a full sentence, and names the unit if the setting is a quantity."""
     row = setting(name).row
     assert row.meaning.endswith(".")
     assert not name.endswith(".ms") or row.unit == "ms"
@@ -111,7 +111,7 @@ def test_every_setting_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_bad_values_are_refused(name: str, value: str) -> None:
-    """An invalid value is refused in one line that has the setting, the value and the valid values."""
+    """The error for an invalid value is one line with the setting, the value and the valid values."""
     with pytest.raises(InvalidConfigError) as caught:
         TopicConfig.from_overrides({name: value})
     message = str(caught.value)
@@ -135,7 +135,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_overrides_replace_defaults() -> None:
-    """A setting without an override has the value of the given defaults, not Kafka's."""
+    """A setting without an override has the value of the given defaults, and not Kafka's default."""
     defaults = TopicConfig(retention_ms=5, segment_ms=6)
     config = TopicConfig.from_overrides({"retention.ms": " -1 "}, defaults)
     assert (-1, 6) == (config.retention_ms, config.segment_ms)

@@ -63,7 +63,7 @@ def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
 
 
 def test_a_snapshot_stands_for_what_is_before_it(disk: SimulatedDisk) -> None:
-    """The newest snapshot is read first, and then the log from the snapshot's end offset on."""
+    """The newest snapshot is read first. Then the log is read from the snapshot's end offset on."""
     written(disk, f"{2:020d}-{1:010d}.checkpoint", 0, OTHER_TOPIC)
     written(disk, f"{4:020d}-{1:010d}.checkpoint", 0, TOPIC, RETENTION_MS)
     written(disk, f"{0:020d}.log", 0, OTHER_TOPIC, NO_OP, TOPIC, RETENTION_MS, SEGMENT_MS)

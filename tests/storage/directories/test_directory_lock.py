@@ -80,9 +80,9 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
-    """`find_holder` does not drop the lock of its own process.
+    """`find_holder` keeps a lock that its own process holds.
 
-    Opening and closing the lock file would drop the lock.
+    Opening and closing the lock file would drop this lock.
     """
     lock = DirectoryLock(tmp_path)
     assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
@@ -91,7 +91,7 @@ def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_lock_shows_whether_topicfs_or_a_broker_holds_it(tmp_path: Path) -> None:
-    """Another process recognizes that a lock is held by topicfs's engine, and a broker cannot take the lock."""
+    """Another process can tell that topicfs, and not a broker, holds the lock. A broker cannot take this lock."""
     lock = DirectoryLock(tmp_path)
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
@@ -155,10 +155,7 @@ def refused_elsewhere(directory: Path) -> bool:
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The previous holder may delete the lock file after another process has opened the file.
-
-    The other process then locks the new lock file instead.
-    """
+    """If a process has opened the lock file and the previous holder then deletes it, a new lock file is locked."""
     opens, deletions = os.open, iter([True])
 
     def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:

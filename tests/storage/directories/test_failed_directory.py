@@ -39,7 +39,7 @@ def fail_by_checkpoint(engine: LogManager, disks: SeveralDisks, clock: ManualClo
 
 
 def fail_by_settings(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
-    """Change settings so that the change is written to A and fails in B."""
+    """Change settings in such a way that the write to A succeeds and the write to B fails."""
     break_disk(disks.disks[B])
     engine.alter_config("t", {"max.message.bytes": "8000"})
 
@@ -78,7 +78,7 @@ def test_a_failed_directory_takes_only_its_own_partitions_offline(
 
 
 def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """If a directory vanishes, the engine notices within a second, even if it writes nothing there."""
+    """If a directory vanishes, the engine notices this within a second, even if it writes nothing to the directory."""
     engine = filled(disks, clock)
     disks.disks[B].rename(B, Path("/away"))
     clock.advance(1_000)
@@ -108,9 +108,9 @@ def test_a_file_that_cannot_be_flushed_takes_one_partition_offline(
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Reopening one partition brings back the whole directory of this partition.
+    """Reopening one partition of a failed directory brings back the whole directory.
 
-    All its partitions then have their records, and the settings that were changed meanwhile.
+    All partitions of the directory then have their records, and the settings that were changed meanwhile.
     """
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
@@ -200,7 +200,7 @@ def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: M
 
 
 def test_checkpoints_are_written_when_a_directory_is_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """When a directory returns, all of its checkpoints are written, because the failed disk may have lost them."""
+    """When a failed directory returns, all its checkpoints are written, because the disk may have lost them."""
     engine = filled(disks, clock)
     clock.advance(100_000)
     engine.maintenance(clock())

@@ -1,4 +1,4 @@
-"""Tests, on file systems of a few megabytes, that operations that free space work on a full disk."""
+"""Tests, on file systems of a few megabytes, that operations which free space work on a full disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def takes_records_again(partition: Partition, clock: ManualClock) -> bool:
 
 
 def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> None:
-    """Retention can delete all records, because the new segment that this needs fits into the reserve."""
+    """Retention can delete all records. It then needs a new segment, which fits into the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={"retention.ms": "1000", "file.delete.delay.ms": "1000"})
     partition = engine.partition("t", 0)
@@ -140,7 +140,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
 
 
 def test_compaction_works_if_the_result_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """Compaction shrinks a log with one key to one record on a full disk."""
+    """Compaction on a full disk shrinks a log in which all records have the same key to one record."""
     engine = opened(disk, clock)
     compacts = {
         "cleanup.policy": "compact",

@@ -63,7 +63,7 @@ def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
 
 
 def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
-    """If all directories fail, opening raises the error of the last directory."""
+    """If all directories fail, opening raises the error of the directory that was opened last."""
     opened(disks).close()
     for disk in disks.disks.values():
         disk.fail("list_directory", times=ALWAYS)

@@ -1,4 +1,4 @@
-"""Tests that a FIFO, socket or link in place of a file raises an error that names it, and never blocks."""
+"""Tests that a FIFO, socket or link in place of a file never blocks, and that the error names this file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ def test_only_the_partition_with_such_a_file_is_offline(
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_directory_with_a_special_file_is_refused(data: Path, kind: str, name: str) -> None:
-    """Opening is refused by an error that names the file, before anything is changed."""
+    """If a file of the directory itself is a special file, opening is refused before anything is changed.
+
+    The error names the file.
+    """
     put(kind, data / name)
     with pytest.raises(StorageError, match=f"{data / name}: .*a {kind} where a plain file belongs"):
         open_engine(data)
@@ -146,7 +149,7 @@ def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
 
 
 def test_a_deleted_partition_behind_a_link_goes(data: Path) -> None:
-    """Deleting a linked partition removes its files and the link. The link's target stays, empty."""
+    """Deleting a partition whose directory is a link removes its files and the link. The link's target stays, empty."""
     clock = ManualClock()
     engine = open_engine(data, machine=Machine(clock=clock))
     engine.close()

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_settings_are_stored_in_every_directory(disks: SeveralDisks) -> None:
-    """Either directory has all settings when it is opened alone."""
+    """Each of two directories has all settings when it is opened alone."""
     filled(disks).close()
     first, second = topic_files(disks)
     assert first == second
@@ -25,7 +25,7 @@ def test_settings_are_stored_in_every_directory(disks: SeveralDisks) -> None:
 
 
 def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
-    """After a kill between two writes the newer copy counts."""
+    """After a kill between writes to two directories the newer copy of the settings counts."""
     engine = filled(disks)
     old = disks.read_bytes(A / "topicfs.topics")
     engine.alter_config("t", {"max.message.bytes": "9000"})

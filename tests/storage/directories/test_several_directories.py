@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) -> None:
-    """A partition is created in the first of the directories that have the fewest partitions."""
+    """A partition is created in the directory with the fewest partitions, or in the first of several such."""
     engine = opened(disks)
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")
@@ -85,7 +85,7 @@ def test_a_copy_of_a_directory_is_refused(disks: SeveralDisks) -> None:
 
 
 def test_the_same_partition_in_two_directories_is_refused(disks: SeveralDisks) -> None:
-    """A partition in two directories is refused for writing and reading, because either one may be current."""
+    """If a partition is in two directories, opening for writing or reading is refused: either copy may be current."""
     filled(disks).close()
     disks.make_directory(B / "t-0")
     for view in (disks, disks.read_only_view()):

@@ -112,7 +112,7 @@ def test_opening_reading_and_flushing_keep_a_files_other_names(disk, tmp_path):
 
 
 def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
-    """If the copy does not fit, the change fails and the link stays. The next change tries to copy again."""
+    """If there is no space for the copy, the change fails and the link stays. The next change tries to copy again."""
     disk.write_bytes(tmp_path / "theirs", b"a" * 200)
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
@@ -147,7 +147,7 @@ def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, mo
 
 
 def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
-    """A failed write inside a file does not truncate the bytes after the write's position."""
+    """A failed write inside a file does not remove the bytes after the position of the write."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 200)
     with size_limit(150), pytest.raises(OSError, match="too large"):
@@ -172,7 +172,7 @@ def descriptors_below(directory: Path) -> int:
 
 
 def test_more_files_than_descriptors(tmp_path):
-    """Files beyond the pool's capacity are closed, and opened again when they are used."""
+    """If more files are used than the pool keeps open, some are closed, and opened again when they are used."""
     disk = NativeFileSystem(max_open_files=4)
     files = [disk.open(tmp_path / str(number), create=True) for number in range(50)]
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Tests of the simulated disk that tests crash: it guarantees exactly what a real disk guarantees."""
+"""Tests of the simulated disk, which tests crash: it guarantees exactly what a real disk guarantees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = Path("/log")
 def test_what_was_synced_survives_a_crash(seed):
     """Content and names that were synced survive a crash.
 
-    Content that was appended after the sync may survive in part. The part that survives is at its own position.
+    A part of the content that was appended after the sync may survive as well, at its own position.
     """
     disk = SimulatedDisk(seed=seed)
     file = disk.open(LOG, create=True)
@@ -35,7 +35,7 @@ def test_what_was_synced_survives_a_crash(seed):
 
 
 def test_an_unsynced_name_may_be_lost():
-    """A file whose directory was not synced sometimes survives a crash and sometimes does not."""
+    """If its directory was not synced, a file sometimes survives a crash and sometimes does not."""
     outcomes = set()
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
@@ -121,7 +121,7 @@ def test_planned_failures_come_when_they_are_due():
 
 
 def test_a_failed_sync_loses_what_it_should_have_written():
-    """After a failed sync the next sync succeeds although the blocks are lost, as in Linux."""
+    """After a failed sync, the next sync succeeds although the blocks of the first are lost, as in Linux."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     file.sync()

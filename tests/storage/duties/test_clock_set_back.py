@@ -28,7 +28,7 @@ def test_deleted_segments_go_after_their_delay():
 
 
 def test_deleted_partitions_go_after_their_topics_delay():
-    """A deleted partition is removed after its own topic's delay, even if that is longer than the default."""
+    """A deleted partition is removed after its topic's own delay, even if this delay is longer than the default."""
     disk, clock = SimulatedDisk(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={"file.delete.delay.ms": "90000"})
@@ -45,7 +45,7 @@ def test_deleted_partitions_go_after_their_topics_delay():
 
 
 def test_unflushed_records_are_due():
-    """If the last flush seems to be in the future, a flush by flush.ms is due immediately."""
+    """If the last flush appears to be in the future, a flush by flush.ms is due immediately."""
     disk, clock = SimulatedDisk(), ManualClock()
     engine = engine_on(disk, clock=clock)
     log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]

@@ -78,7 +78,7 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
-    """Row 119: opening drops a checkpoint outside of the log, and cleaning starts from the log start."""
+    """Row 119: if a checkpoint is outside of the log, opening drops it, and cleaning starts from the log start."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete")
     log.delete_records(Offset(1))
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
 
 
 def test_truncation_lowers_the_checkpoint(disk, clock):
-    """Records that are appended after a truncation are dirty."""
+    """A truncation lowers the checkpoint, so that later records are dirty."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     clean(engine, clock)
@@ -117,7 +117,7 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
 
 
 def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
-    """If a follower truncates its log during a cleaning, the checkpoint is at most at the log's end."""
+    """If a follower truncates its log during a cleaning, the checkpoint is not above the log's end afterwards."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
     assert 2 == len(log.chain.segments)
@@ -289,7 +289,7 @@ def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
 
 
 def test_undecided_transactions_wait(disk, clock):
-    """Row 120: the segment with the last stable offset and later ones are not cleaned."""
+    """Row 120: the segment with the last stable offset is not cleaned, and later segments are not cleaned either."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 3)
     put(log, b"x", b"1", producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)

@@ -34,7 +34,7 @@ LINE = "x" * 50 + "\n"
 def topic_of(
     disk: SimulatedDisk, clock: ManualClock, records: int, overrides: Mapping[str, str]
 ) -> tuple[LogManager, Partition]:
-    """Return an engine and a partition of `records` batches whose time is now."""
+    """Return an engine and a partition of `records` batches, whose timestamps are the present time."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, **overrides})
     partition = engine.partition("t", 0)
@@ -81,7 +81,7 @@ def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: Ma
 
 
 def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An idle engine does not write, so that its disk can sleep."""
+    """An idle engine writes no checkpoints, so that its disk can sleep."""
     engine, _ = topic_of(disk, clock, 1, {})
     run_everything(engine, clock)
     disk.calls.clear()
@@ -122,7 +122,7 @@ def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 70: the empty segment and its epoch start at the log end, even after a restart."""
+    """Row 70: if all records expire, an empty segment is left. It and its epoch start at the log end."""
     engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
     assert len(bases(partition)) > 1
     for _ in range(2):
@@ -199,7 +199,7 @@ def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClo
 
 
 def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 73: DeleteRecords is limited by the high watermark, and refused for a compacted topic."""
+    """Row 73: DeleteRecords stops at the high watermark, and is refused for a compacted topic."""
     engine, partition = topic_of(disk, clock, 2, {})
     with pytest.raises(OffsetOutOfRangeError):
         partition.delete_records(Offset(3))
@@ -269,7 +269,10 @@ def test_checkpoint_that_finds_no_room_is_written_the_next_time(
 def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """A failed checkpoint write fails the directory: appends stop, reads go on, and reopening brings it back."""
+    """If a checkpoint cannot be written, its directory fails: appends stop and reads go on.
+
+    Reopening a partition brings the directory back.
+    """
     engine, partition = topic_of(disk, clock, 7, {})
     engine.create_topic("u")
     disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp")
@@ -302,7 +305,7 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
 
 
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
-    """After threads have created, filled, maintained and deleted topics, disk and memory have the same topics."""
+    """After threads have concurrently created, filled and deleted topics, disk and memory have the same topics."""
     engine = open_engine(tmp_path / "data", config=QUIET)
     with ThreadPoolExecutor(5) as threads:
         work = [threads.submit(come_and_go, engine, name) for name in ("a", "b", "c")]
@@ -355,7 +358,7 @@ def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: M
 
 
 def test_a_shorter_period_begins_with_its_setting() -> None:
-    """After its period changes, a duty is due one new period later. The delay before its first run does not count."""
+    """If its period changes, a duty is due one new period later, without the delay before the duty's first run."""
     for delay_ms in (0, 900_000):
         old, new = ({Duty.RETENTION: Plan(period, delay_ms)} for period in (300_000, 1_000))
         begun = Schedule.begin(old, Timestamp(0)).done([Duty.RETENTION], Timestamp(1_000_000))

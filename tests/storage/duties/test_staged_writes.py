@@ -1,4 +1,4 @@
-"""Tests of when the duty that appends staged writes lists the data directory."""
+"""Tests of the duty that appends staged writes: when it lists the data directory."""
 
 from __future__ import annotations
 

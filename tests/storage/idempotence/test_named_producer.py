@@ -1,4 +1,4 @@
-"""Tests that a named producer appends each line of a file once, wherever a run ends."""
+"""Tests that a named producer appends each line of a file once, at whatever step a run ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = Path("/data")
 
 
 class Lines:
-    """Encodes each line as a value, round-robin over the partitions."""
+    """An encoder that makes each line a value, round-robin over the partitions."""
 
     def encode(self, lines, partition):
         return encode_lines(lines, timestamp=partition.clock.now, max_batch_bytes=300)
@@ -33,7 +33,7 @@ class Lines:
 
 
 class KeyedLines(Lines):
-    """Encodes each line as a key and a value, separated by a space."""
+    """An encoder that makes each line a key and a value. A space separates them."""
 
     def encode(self, lines, partition):
         pairs = [tuple(line.split(b" ")) for line in lines.splitlines()]
@@ -151,7 +151,7 @@ def test_each_line_is_there_once_whatever_ends_a_run(end):
 
 
 def test_a_topics_lines_stay_with_their_partitions():
-    """Each partition skips the lines that it already has."""
+    """If lines go to several partitions, each partition skips the lines that it already has."""
     logs = [LogOnDisk(), LogOnDisk()]
 
     def run(appends):
@@ -226,7 +226,7 @@ def test_records_that_were_deleted_are_not_appended_again():
 
 
 def test_deleted_records_of_an_expired_producer_are_reported():
-    """If both the producer and its records are gone, the run stops and appends nothing."""
+    """If both the producer's state and its records are gone from the log, the run stops and appends nothing."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -239,7 +239,7 @@ def test_deleted_records_of_an_expired_producer_are_reported():
 
 
 def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
-    """If the producer has expired but its records are still stored, its last batch gives the position."""
+    """If the producer's state has expired but its records are stored, its last batch gives the position."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -289,7 +289,7 @@ def test_each_input_has_its_own_producer_id():
 
 
 def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
-    """The next run first flushes the records of a killed run, and then records them in the registry."""
+    """The next run first flushes the records of a killed run, and only then notes them in the registry."""
     for steps in range(200):
         setup = Setup(MortalDisk())
         setup.on_disk.disk.sync_directory(DIRECTORY)
@@ -306,7 +306,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
 
 
 def test_a_log_that_lost_what_was_on_disk_is_reported():
-    """If a log ends before the offset recorded by an earlier run, it has lost records, and the run stops."""
+    """If a log ends before the offset that an earlier run recorded, the log has lost records, and the run stops."""
     setup = Setup()
     setup.run(TEXT)
     setup.on_disk.log.replacer.truncate_to(Offset(30))
@@ -339,7 +339,7 @@ def test_epochs_that_are_used_up_bring_a_new_id():
     [b"", b"{}", b"[]", b'{"version": 1, "producers": {}}', b'{"version": 2, "producers": {"p": 1}}'],
 )
 def test_a_damaged_registry_is_reported(content):
-    """A damaged registry raises an error with its name, and nothing is appended."""
+    """The error for a damaged registry names the registry, and nothing is appended."""
     setup = Setup()
     setup.on_disk.disk.write_bytes(DATA / "topicfs.producers", content)
     with pytest.raises(CorruptionError, match=r"topicfs\.producers"):

@@ -34,7 +34,7 @@ def filled(*entries: tuple[int, int]) -> OffsetIndex:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(-5, 3200))
 def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
-    """Row 19: a lookup gives the same as a search of a list. Before the first entry it returns (base, 0)."""
+    """Row 19: a lookup finds the same entry as a search of a list. Before the first entry it returns (base, 0)."""
     offsets = [BASE + sum(steps[: count + 1]) for count in range(len(steps))]
     index = filled(*((offset, 10 * count) for count, offset in enumerate(offsets)))
     target = BASE + distance
@@ -114,7 +114,7 @@ def test_truncation_keeps_what_is_below(target, kept):
 
 
 def test_preallocation_rounds_down_to_whole_slots():
-    """The size is rounded down to whole slots, and resizing never drops entries."""
+    """A size is rounded down to whole slots. Resizing never drops entries."""
     index = OffsetIndex(MemoryFile(Path("/0.index")), Offset(0), new_bytes=23)
     assert 2 == index.slots.capacity
     index.append(Offset(1), Position(1))
@@ -123,7 +123,7 @@ def test_preallocation_rounds_down_to_whole_slots():
 
 
 def test_golden_bytes():
-    """A slot is two big-endian int32: relative offset 129 at position 4146."""
+    """A slot is two big-endian int32. The golden slot has relative offset 129 and position 4146."""
     file = MemoryFile(Path("/0.index"))
     index = OffsetIndex(file, Offset(0), new_bytes=80)
     index.append(Offset(129), Position(4146))
@@ -189,7 +189,7 @@ def sorted_slots(keys: Iterable[int]) -> tuple[memoryview, Key]:
 
 
 def test_the_warm_section_is_searched_alone():
-    """If the target is in the last 8 KiB of an index, only these bytes are searched. Otherwise they are skipped."""
+    """If the target is in the last 8 KiB of an index, only these 8 KiB are searched. Otherwise they are skipped."""
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []

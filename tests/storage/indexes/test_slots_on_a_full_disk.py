@@ -27,7 +27,7 @@ def disk_in_memory(tmp_path: Path) -> Iterator[Path]:
 def test_opening_a_preallocated_index_takes_no_room(
     disk_in_memory: Path, index: type[OffsetIndex | TimeIndex]
 ) -> None:
-    """Opening touches no page of a sparse index, because on a full tmpfs that would raise SIGBUS."""
+    """Opening a sparse index touches none of its pages, because on a full tmpfs a touched page would raise SIGBUS."""
     path = disk_in_memory / "index"
     path.touch()
     os.truncate(path, 10 << 20)

@@ -69,7 +69,7 @@ def test_descending_offsets_and_timestamps_are_refused():
 
 
 def test_an_equal_timestamp_adds_nothing():
-    """Row 25: an entry with the timestamp of the last one is not added."""
+    """Row 25: an entry with the same timestamp as the last entry is not added."""
     index = new_index()
     append(index, 3)
     index.append(Timestamp(30), Offset(60))
@@ -143,7 +143,7 @@ def test_the_end_of_an_index_shows_whether_it_fits_a_log(
 ) -> None:
     """Row 27: an index can belong to a log only if its last slot is whole and in use.
 
-    The last entry must not be below the base offset, and must not be before the first entry.
+    The last entry must be neither below the base offset nor before the index's first entry.
     """
     data = b"".join(SLOT.pack(*entry) for entry in entries)
     first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))

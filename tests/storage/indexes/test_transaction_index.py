@@ -32,7 +32,7 @@ def test_a_slot_has_kafkas_bytes():
 
 
 def test_there_is_no_file_without_an_entry(index, path):
-    """The file is created when the first abort is indexed."""
+    """The file of the index is created when the first abort is indexed."""
     assert not path.exists()
     index.append(SPANS[0])
     assert 34 == path.stat().st_size
@@ -69,7 +69,7 @@ def test_an_entry_below_the_segment_is_corruption(path):
     ("data", "cause"), [(b"\0" * 35, "trailing bytes; an entry has"), (b"\0\1" + b"\0" * 32, "version 1")]
 )
 def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
-    """A part of an entry, or an unknown version, raises CorruptionError."""
+    """CorruptionError is raised for a part of an entry at the end, and for an unknown version."""
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=cause):
         TransactionIndex(NativeFileSystem(), path, 0)

@@ -12,7 +12,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():
-    """Row 83: an aborted transaction is indexed with the last stable offset that its marker leaves.
+    """Row 83: an aborted transaction is indexed with the last stable offset after its marker.
 
     This is the first offset of a transaction that is still open. If no transaction is open, it is the offset after
     the marker.
@@ -118,7 +118,7 @@ def test_a_damaged_transaction_index_is_rebuilt():
 
 
 def test_truncation_takes_aborts_back():
-    """A truncation that removes the abort's marker makes the transaction open again."""
+    """A truncation that removes an abort's marker makes the aborted transaction open again."""
     log = Transactions()
     log.fill(2, pid=1)
     log.end(pid=1, commit=False)
@@ -143,7 +143,7 @@ def test_the_transaction_index_is_one_of_the_segments_files():
 
 
 def test_a_failed_transaction_index_takes_the_log_offline():
-    """If the index cannot be written, the log goes offline. Loading adds the entry from the marker."""
+    """If the transaction index cannot be written, the log goes offline. A load then adds the entry from the marker."""
     log = Transactions()
     log.fill(1, pid=1)
     log.on_disk.disk.fail("pwrite", suffix=".txnindex")

@@ -1,4 +1,4 @@
-"""Tests of appending as leader and as follower: accepted batches, their offsets, and the log after a failure."""
+"""Tests of appending as leader and as follower: accepted batches, their offsets, and the log's state on failure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_many_batches_are_one_append():
 
 
 def test_batches_encoded_here_give_the_same_files():
-    """Batches encoded by this process give the same files, results and rolls as a client's batches."""
+    """Batches that this process encodes give the same files, results and rolls as batches of a client."""
     believed, checked = (LogOnDisk(internal_segment_bytes=8192) for _ in range(2))
     for number in range(60):
         data = batch(b"%d" % number) + batch(b"x" * 10 * number, b"y", timestamp=1)
@@ -222,7 +222,7 @@ def test_a_producers_log_append_time():
 
 @pytest.mark.parametrize("interval_bytes", [0, 4096])
 def test_a_full_disk_keeps_nothing(interval_bytes: int):
-    """On a full disk an append leaves no bytes, even if index entries are due, and succeeds after there is room."""
+    """On a full disk an append leaves no bytes, even if index entries are due. Once there is space, appends succeed."""
     on_disk = LogOnDisk(index_interval_bytes=interval_bytes)
     on_disk.log.append(batch(b"a"))
     on_disk.log.append(batch(b"b"))
@@ -295,7 +295,7 @@ def test_flush_messages():
 
 
 def test_durable_appends_are_on_disk():
-    """A record appended with `durable` survives any later crash, even as the first record of a new segment."""
+    """A record appended with `durable` survives any later crash, even if it is the first record of a segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(5):
         on_disk.log.append(sized_batch(200), durable=True)
@@ -329,7 +329,7 @@ def test_followers_keep_offsets():
 
 
 def test_followers_offsets_ascend():
-    """A follower refuses a whole append below the log end, or one whose offsets do not ascend."""
+    """A follower refuses an append that begins below the log end, or whose offsets do not ascend, as a whole."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
     with pytest.raises(errors.InvalidRecordError, match="log ends at 6"):
@@ -340,7 +340,7 @@ def test_followers_offsets_ascend():
 
 
 def test_a_followers_segment_is_based_at_its_first_offset():
-    """Row 39: batches at 0 and 2^31+1 need two segments. The second has its batch's offset as base, and a snapshot."""
+    """Row 39: batches at 0 and 2^31+1 need two segments. The second segment has a snapshot, and the base 2^31+1."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=0))
     on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 + 1))
@@ -364,7 +364,7 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
 
 
 def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
-    """The base is computed from the append's last offset, so that all offsets fit the new segment's indexes."""
+    """The base of a new segment is computed from the append's last offset, so that the indexes can hold all offsets."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.appender.append_as_follower(old)

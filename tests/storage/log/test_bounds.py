@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 def test_records_are_deleted_up_to_the_high_watermark():
-    """Row 73: DeleteRecords is limited by the high watermark, and -1 means the high watermark."""
+    """Row 73: DeleteRecords stops at the high watermark. The offset -1 means the high watermark."""
     on_disk = LogOnDisk()
     for _ in range(6):
         on_disk.log.append(batch(b"v"))
@@ -58,7 +58,7 @@ def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
 
 @pytest.mark.parametrize("segment_bytes", [300, 10_000])
 def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
-    """A truncation below the log start lowers the log start, and later appends are read, even after a restart."""
+    """A truncation below the log start lowers the log start. Records appended later are read, even after a restart."""
     on_disk = LogOnDisk(internal_segment_bytes=segment_bytes)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -137,7 +137,7 @@ def test_a_record_may_be_as_far_ahead_as_the_limit(encoded_here):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
-    """The files of an undone roll do not return after a crash, so they never hide later records."""
+    """If a roll was undone, its files do not return after a crash, so they never hide later records."""
     on_disk = LogOnDisk(disk=SimulatedDisk(seed=seed))
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("write_bytes", suffix=".snapshot")
@@ -189,7 +189,7 @@ def test_a_roll_trims_indexes_before_the_next_segment_exists():
 
 
 def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
-    """A producer whose records were all deleted is unknown after a restart."""
+    """If all records of a producer were deleted, the producer is unknown after a restart."""
     on_disk = LogOnDisk()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     on_disk.log.append(batch(b"v", timestamp=NOW, stamp=stamp))
@@ -258,7 +258,10 @@ def _append_as_follower(log, data):
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
 @pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
-    """An append beyond MAX_OFFSET is refused as a whole. All records below can be read, even after a kill."""
+    """An append that would exceed MAX_OFFSET is refused as a whole.
+
+    All earlier records can be read, even after a kill.
+    """
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))

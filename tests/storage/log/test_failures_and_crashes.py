@@ -74,7 +74,7 @@ def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
 
 
 def test_segments_that_recovery_removed_never_come_back():
-    """Recovery's renames of segments are synced before the next append at the segments' offsets."""
+    """If recovery renames segments, the renames are synced before the next append at the offsets of these segments."""
     on_disk = LogOnDisk(internal_segment_bytes=150)
     for number in range(4):
         on_disk.log.append(batch(b"old %d" % number), durable=True)
@@ -219,7 +219,7 @@ def test_a_truncation_that_fails_takes_the_log_offline(cut):
 @pytest.mark.parametrize("end", list(End), ids=str)
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
-    """If a crash interrupts a truncation at any step, the remaining old records have no gap.
+    """If a crash interrupts a truncation at any step, no gap is among the old records that are left.
 
     The log ends after the last of these records.
     """

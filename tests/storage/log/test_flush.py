@@ -60,7 +60,7 @@ def test_a_roll_waits_for_no_disk():
 
 
 def test_the_recovery_point_follows_a_roll():
-    """A roll's snapshot, segment and directory are synced; then the recovery point moves to the new base."""
+    """The snapshot, segment and directory of a roll are synced. Then the recovery point moves to the new base."""
     on_disk, flusher = flushing()
     fill(on_disk, 5)
     synced(on_disk)
@@ -86,7 +86,7 @@ def test_several_rolls_are_one_flush():
 
 
 def test_a_flushed_segment_is_synced_again_after_its_trim():
-    """A segment that was flushed before its roll is synced again with trimmed indexes."""
+    """A segment that was flushed before its roll is synced again after the roll has trimmed its indexes."""
     on_disk, flusher = flushing()
     fill(on_disk, 3)
     on_disk.log.appender.flush()
@@ -203,7 +203,7 @@ def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
 
 
 def test_the_checkpoint_says_how_far_the_rolls_went():
-    """Even if users never call fsync, a crash loses at most the active segments."""
+    """Even if users never call fsync, a crash loses no records except those in active segments."""
     disk, clock, flusher = SimulatedDisk(), ManualClock(), ManualFlusher()
     engine = engine_on(disk, clock=clock, flusher=flusher)
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
@@ -230,7 +230,7 @@ def test_an_engine_closes_its_flusher():
 
 @pytest.mark.parametrize("directories", [1, 2])
 def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, directories):
-    """On a real disk recovery points follow rolls without maintenance, and closing the engine ends the threads."""
+    """On a real disk recovery points follow rolls without maintenance. Closing the engine ends the threads."""
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
     others = set(threading.enumerate())
     engine = open_engine([tmp_path / str(number) for number in range(directories)], config=config)
@@ -290,7 +290,7 @@ def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
 
 
 def test_equal_flushes_that_wait_are_one():
-    """Equal pieces of waiting work are done once, so that at most one flush waits for each log."""
+    """If equal pieces of work wait, the work is done once, so that at most one flush waits for each log."""
     flusher, done = BackgroundFlusher(), []
     begun, go_on, last = threading.Event(), threading.Event(), threading.Event()
 

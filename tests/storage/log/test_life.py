@@ -32,7 +32,7 @@ WAYS: dict[Life, tuple[Event, ...]] = {
     D: (Event.DELETE, Event.CLOSE),
     X: (Event.CLOSE, Event.SUPERSEDE),
 }
-"""The shortest series of events that leads from SERVING to each state."""
+"""For each state, the shortest series of events that leads to it from SERVING."""
 
 
 def happen(log: Log, event: Event) -> None:
@@ -66,7 +66,7 @@ def test_the_table_has_every_life_and_every_event():
 
 
 def test_nothing_is_opened_again():
-    """No event leads from a closed state to an open one, or from a final state to one that is not final."""
+    """No event leads from a closed state to an open state, or from a final state to any other state."""
     for row in TRANSITIONS.values():
         for before, after in row.items():
             if after is not None:

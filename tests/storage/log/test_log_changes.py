@@ -82,7 +82,7 @@ def test_rolls_by_size():
 
 
 def test_rolls_when_an_index_is_full():
-    """A time index of three slots reserves one of them, so the append after the second entry rolls."""
+    """A time index of three slots reserves one slot, so the append after the second entry rolls the log."""
     on_disk = LogOnDisk(segment_index_bytes=36, index_interval_bytes=0)
     for number in range(4):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -130,7 +130,7 @@ def test_a_roll_trims_the_segment_it_closes():
 
 
 def test_a_file_that_a_failed_roll_left_is_replaced():
-    """A file left by a failed roll that has the name of a new segment's file is replaced."""
+    """If a failed roll left a file that has the name of a new segment's file, the new file replaces it."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.write("00000000000000000001.index", b"garbage!")
@@ -261,7 +261,7 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
 
 
 def test_delete_records():
-    """DeleteRecords: -1 means the high watermark, a larger offset moves the start, a smaller one changes nothing.
+    """DeleteRecords with -1 means the high watermark. A larger offset moves the start, a smaller one changes nothing.
 
     A compacted topic refuses DeleteRecords.
     """
@@ -327,7 +327,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
 
 
 def test_an_idle_log_is_closed_without_writes():
-    """Opening, reading and closing an idle log writes and syncs nothing, because most of thousands of logs are idle."""
+    """Opening, reading and closing an idle log writes and syncs nothing: most of thousands of logs are idle."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))
@@ -397,7 +397,7 @@ def test_what_a_clean_start_completed_is_on_disk_after_the_close():
 
 
 def test_a_close_that_fails_is_reported_and_still_closes():
-    """A close that fails raises the error, so that no clean marker is written. The log is closed nevertheless."""
+    """A close that fails raises the error, so that no clean marker is written, but the log is closed."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("sync", suffix=".log")

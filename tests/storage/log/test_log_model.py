@@ -30,7 +30,7 @@ FAILING = st.tuples(
 
 
 class LogModel(RuleBasedStateMachine):
-    """`values` has all records that were not lost, by offset; `ends` has the end offsets of batches."""
+    """Compares a log with `values`, the records that were not lost, by offset; `ends` has the ends of batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class LogModel(RuleBasedStateMachine):
     def build(
         self, shapes: list[tuple[int, int, int]]
     ) -> tuple[bytearray, list[tuple[bytes, int]], list[int]]:
-        """Return batches of unique values, the values with timestamps, and their end offsets."""
+        """Return batches of unique values, the values with timestamps, and the batches' end offsets."""
         data, values, ends = bytearray(), [], []
         for count, size, timestamp in shapes:
             texts = [b"%d" % (self.numbered + number) + b"." * size for number in range(count)]

@@ -30,7 +30,7 @@ from topicfs.storage.segment.trace import (
 
 
 def test_reads_outside_the_log():
-    """Row 59: in a log with only offset 1024, reading 0 and 1026 raises, 1025 is empty, and 1024 is read."""
+    """Row 59: in a log that has only offset 1024, reads of 0 and 1026 raise, 1025 is empty, and 1024 is returned."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(1024)
     on_disk.log.append(batch(b"a"))
@@ -200,7 +200,7 @@ def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
 
 
 def test_records_by_time():
-    """Rows 66 and 140: lookups by time, earliest, latest and largest timestamp return the leader epoch as well."""
+    """Rows 66 and 140: lookups by time, and of earliest, latest and largest timestamp, return the leader epoch, too."""
     on_disk = LogOnDisk()
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None
@@ -465,7 +465,7 @@ class AppendingDisk(SimulatedDisk):
 
 
 def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
-    """While a record is appended, `largest_timestamp` returns either the old or the new record."""
+    """While a record with a larger timestamp is appended, `largest_timestamp` returns the old or the new record."""
     with ThreadPoolExecutor() as threads:
         disk = AppendingDisk(threads)
         log = LogOnDisk(disk=disk, index_interval_bytes=0).log
@@ -493,7 +493,7 @@ class CutDisk(SimulatedDisk):
 
 @pytest.mark.parametrize("new", [[], [b"n"], [b"new"]])
 def test_a_read_during_a_truncation_shows_what_is_left(new):
-    """A read during a truncation returns the records that remain afterwards, without an error."""
+    """A read during a truncation raises no error, and returns the records that remain after the truncation."""
     disk = CutDisk()
     log = LogOnDisk(disk=disk).log
     for value in (b"a", b"b", b"c"):

@@ -26,7 +26,7 @@ def ask(log, sequence, *, epoch=0):
 
 
 def test_a_transaction_begins_with_its_guard(log):
-    """Row 78: a transaction's first batch needs a guard. Later batches and plain data need none."""
+    """Row 78: a transaction's first batch needs a verification guard. Later batches and plain data need no guard."""
     with pytest.raises(InvalidTransactionStateError):
         log.append(produced(sequence=0, txn=True), guard=UNVERIFIED)
     assert 0 == log.log_end_offset

@@ -1,4 +1,4 @@
-"""Tests that reads during the replacement or removal of segments give the old or new result, without errors."""
+"""Tests that reads while segments are replaced or removed return the old or the new result, without errors."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RenamingDisk(NativeFileSystem):
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_file_that_another_program_removed_is_reported(look):
-    """A file that another program removed raises SegmentDeletedError, and no file is created."""
+    """If another program removed a file, reads raise SegmentDeletedError and do not create the file again."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
         on_disk.log.append(sized_batch(140, timestamp=number))

@@ -15,7 +15,7 @@ EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 
 
 def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
-    """Row 79: the snapshot of a roll covers the batches below its offset, not the batch that caused the roll."""
+    """Row 79: the snapshot of a roll covers the batches below the roll's offset, not the batch that caused the roll."""
     on_disk = LogOnDisk(internal_segment_bytes=100)
     on_disk.log.append(produced(sequence=0))
     on_disk.log.append(produced(sequence=1))
@@ -47,7 +47,7 @@ def test_an_existing_snapshot_is_not_written_again():
 
 
 def test_a_clean_log_without_snapshots_never_had_producers():
-    """Rows 44 and 81: if a cleanly closed log has no snapshots, the log is not read, because it never had producers.
+    """Rows 44 and 81: if a cleanly closed log has no snapshots, it never had producers, so it is not read.
 
     The log gets empty snapshots at its last bases and at its end.
     """
@@ -136,7 +136,7 @@ def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
 
 
 def test_recovery_writes_a_snapshot_at_the_second_last_base():
-    """Recovery from the last segment also writes a snapshot at the base before it, for later truncations."""
+    """If recovery begins at the last segment, it also writes a snapshot at the previous base, for later truncations."""
     on_disk = rolled(3)
     on_disk.log.append(produced(pid=3))
     for offset in on_disk.snapshots():
@@ -182,7 +182,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
 
 
 def test_stray_snapshots_except_the_newest_are_deleted():
-    """Rows 47 and 102: snapshots that are at no segment's base are deleted, except the newest one."""
+    """Rows 47 and 102: snapshots that are not at the base of a segment are deleted, except the newest of them."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -287,7 +287,7 @@ def test_records_after_a_damaged_segment_without_an_index_stay():
 
 
 def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
-    """Producers that recovery reads again are in the same order as in a broker.
+    """Producers that recovery reads again have the same order as in a broker.
 
     Producers 7 and 23 are in the same bucket. In this bucket the producer that was added last comes first.
     """

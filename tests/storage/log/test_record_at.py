@@ -49,7 +49,7 @@ def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
 
 
 def test_a_record_below_the_log_start_is_not_found():
-    """Records below the log start are not found, even if their batch ends above it."""
+    """A record below the log start is not found, even if the record's batch ends above the log start."""
     log = log_of(Codec.NONE, batches=2).log
     log.delete_records(Offset(2))
     found = log.record_at(Timestamp(0))

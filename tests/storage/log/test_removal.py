@@ -45,7 +45,7 @@ def deleted_but_open(below: Path) -> list[str]:
 
 
 class LogOnMachine:
-    """A log of 140-byte batches, two per segment, on a real disk; all of the log has been read."""
+    """A log on a real disk, with two batches of 140 bytes per segment. All of the log has been read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "orders-0"
@@ -110,7 +110,10 @@ def start_over(on_machine: LogOnMachine) -> None:
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
 def test_files_that_go_are_closed(go, tmp_path):
-    """After the delay no file of a removed segment is open, whatever removed it. Other segments can be read."""
+    """After the delay no file of a removed segment is open, whatever removed it.
+
+    Other segments can still be read.
+    """
     on_machine = LogOnMachine(tmp_path)
     go(on_machine)
     on_machine.look()

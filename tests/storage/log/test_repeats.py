@@ -61,7 +61,7 @@ def test_a_batch_twice_in_one_append_is_kept_once():
 
 
 def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
-    """An append that has only repeats writes nothing and returns their lowest and highest offset."""
+    """An append of repeats alone writes nothing, and returns the lowest and the highest offset of the repeats."""
     log = log_with(sequenced(0), sequenced(1, count=2), batch(b"other")).log
     appended = log.append(sequenced(1, count=2) + sequenced(0))
     assert (0, 2, True) == (appended.base_offset, appended.last_offset, appended.duplicate)

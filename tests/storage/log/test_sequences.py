@@ -17,7 +17,7 @@ from topicfs.storage.producers.append import Origin
 
 
 def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets():
-    """Row 76: a repeat of one of the last five batches is answered with its offsets; older ones are out of order."""
+    """Row 76: a repeat of one of the last five batches gets the batch's offsets. Older batches are out of order."""
     log = LogOnDisk().log
     first = [log.append(produced(b"v", b"w", sequence=2 * n)) for n in range(6)]
     again = log.append(produced(b"v", b"w", sequence=4))
@@ -76,7 +76,7 @@ def test_an_older_epoch_is_fenced_except_on_a_replica():
 
 
 def test_an_unknown_producer_may_begin_anywhere():
-    """Row 78: an unknown producer may begin at any sequence, because its state may have expired."""
+    """Row 78: an unknown producer may begin at any sequence, because the producer's state may have expired."""
     assert 0 == LogOnDisk().log.append(produced(sequence=3, epoch=5)).base_offset
 
 

@@ -23,9 +23,9 @@ def _append_own(on_disk, data):
 
 
 def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
-    """If the first batch of an epoch cannot be written by a follower, the epoch is not lost.
+    """If a follower cannot write the first batch of an epoch, the epoch is not lost.
 
-    The epoch is recorded as soon as a batch of this epoch is written.
+    The epoch is recorded as soon as the follower writes a batch of this epoch.
     """
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))

@@ -7,7 +7,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_readers_of_committed_records_stop_at_the_first_open_transaction():
-    """Rows 60 and 84: READ_COMMITTED reads at or above the last stable offset are empty, without an error."""
+    """Rows 60 and 84: a READ_COMMITTED read at or above the last stable offset is empty, and raises no error."""
     log = Transactions()
     log.fill(2, pid=1, txn=False)
     log.fill(2, pid=2)

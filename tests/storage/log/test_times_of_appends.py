@@ -26,7 +26,7 @@ def test_timestamps_too_far_from_now():
 
 
 def test_only_the_largest_limit_before_now_refuses_nothing():
-    """message.timestamp.before.max.ms accepts every past time only at its largest value, 2**63 - 1."""
+    """message.timestamp.before.max.ms accepts every past time only if it has the largest value, 2**63 - 1."""
     earliest = -(2**63)
     unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)
     unlimited.log.append(batch(b"a", timestamp=earliest))

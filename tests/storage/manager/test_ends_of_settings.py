@@ -29,7 +29,7 @@ WORDS = {
     kinds.TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
     kinds.ThrottledReplicas: ["", "*"],
 }
-"""The values of the kinds of settings that have no range."""
+"""The values of each kind of setting that has no range."""
 
 
 def ends(kind: kinds.ValueKind) -> list[str]:
@@ -54,7 +54,7 @@ def opened(path: Path, clock: ManualClock, config: EngineConfig | None = None) -
 
 
 def use(engine: Engine, clock: ManualClock) -> Offset:
-    """Append in every way, look up, run all duties today and a day later; return the log's end."""
+    """Append in every way, look up records, run all duties today and a day later, and return the log's end."""
     partition = engine.partition("t", 0)
     for number in range(ROUNDS):
         keyed, gone = record(0, b"k", b"x" * 200, clock()), record(1, b"%d" % number, None, clock())

@@ -31,7 +31,7 @@ def populated(disk: SimulatedDisk) -> LogManager:
 
 @cache
 def _populated() -> SimulatedDisk:
-    """Return a disk for `populated`, which is filled only once."""
+    """Return the disk for `populated`. The disk is filled only once."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("kept")
@@ -200,7 +200,7 @@ def states_around(change: Callable[[LogManager], None]) -> list[State]:
 def test_opening_that_finishes_a_change_may_be_killed_too(
     change: Callable[[LogManager], None], end: End
 ) -> None:
-    """An opening that completes an interrupted change can be interrupted any number of times."""
+    """If an opening completes an interrupted change, this opening can be interrupted any number of times."""
     before, after = states_around(change)
     for last in (3, 7, 11, 16):
         disk = MortalDisk(seed=last)
@@ -225,7 +225,7 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
 def test_failing_disk_leaves_the_old_state_or_the_new(
     change: Callable[[LogManager], None], operation: str
 ) -> None:
-    """A disk error in any call is raised, and the engine and the disk have the same consistent state."""
+    """A disk error in any call is raised. The engine and the disk then have the same state: the old or the new one."""
     before, after = states_around(change)
     for calls in range(MAX_STEPS):
         disk = SimulatedDisk(seed=calls)

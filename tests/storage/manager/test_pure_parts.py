@@ -65,7 +65,7 @@ def test_names_show_the_contents_of_a_directory() -> None:
     "name", ["lost+found", "photos", "orders", "orders-01", "my files-0", "orders-0.x-gone"]
 )
 def test_other_directories_are_refused(name: str) -> None:
-    """A subdirectory that is not Kafka's refuses the data directory, with the path in the error."""
+    """A data directory with a subdirectory that is not Kafka's is refused. The error has the subdirectory's path."""
     with pytest.raises(errors.NotALogDirectoryError) as caught:
         read_contents(directories("orders-0", name), DATA)
     assert str(caught.value).startswith(f"/data/{name}: ")
@@ -90,7 +90,7 @@ def files(*names: str) -> list[DirectoryEntry]:
     ],
 )
 def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[DirectoryEntry]) -> None:
-    """Foreign files are accepted next to a data directory's files. A directory with only a lock is new."""
+    """Foreign files are accepted next to a data directory's files. A directory that has only a lock counts as new."""
     read_contents(entries, DATA)
 
 
@@ -141,7 +141,7 @@ def test_damaged_registry_is_corruption(data: bytes) -> None:
 
 
 def test_registry_changes_are_all_or_nothing() -> None:
-    """A change that cannot be written is made neither on disk nor in memory."""
+    """A change of the registry that cannot be written is made neither on disk nor in memory."""
     disk = SimulatedDisk()
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
@@ -194,7 +194,7 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
 
 
 def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
-    """After a directory joins, the settings that were served before count as the newest settings.
+    """After a directory joins, the settings that were already served count as the newest.
 
     This holds even if the settings in the joined directory were changed more often.
     """
@@ -295,7 +295,7 @@ def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
 
 
 def test_adopted_topics_keep_their_records() -> None:
-    """A topic without settings gets those of new topics, but an internal topic of Kafka gets Kafka's settings."""
+    """A topic without settings gets the settings of new topics. An internal topic of Kafka gets Kafka's settings."""
     assert {"retention.ms": "-1"} == own_overrides("t", {"retention.ms": "-1"})
     offsets_topic, _ = lenient_config(own_overrides("__consumer_offsets", {}), TopicConfig())
     assert ("compact",) == offsets_topic.cleanup_policy

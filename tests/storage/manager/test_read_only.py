@@ -53,7 +53,7 @@ def clean() -> bool:
 
 @pytest.fixture
 def brokers_directory(clean: bool) -> Iterator[Path]:
-    """A copy of a real broker's log.dirs. The reader is not root, and cannot write to the copy."""
+    """A copy of a real broker's log.dirs. The reader is not root and cannot write to this copy."""
     root = Path(tempfile.mkdtemp())
     directory = root / "log-dirs"
     shutil.copytree(VECTORS, directory)
@@ -242,7 +242,7 @@ def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
 
 
 def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
-    """Topics have their settings, and each change is refused. Even closing writes nothing."""
+    """A read-only engine has the topics' settings and refuses each change. Even its close writes nothing."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     append_lines(engine.partition("t", 0), "x\n")

@@ -94,7 +94,7 @@ def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: L
 
 
 def test_overrides_that_need_each_other_stay():
-    """Overrides that are valid together stay, even if one of them would contradict the new default."""
+    """Overrides that are valid together stay, even if one override alone would contradict the new default."""
     engine = engine_on(SimulatedDisk())
     engine.create_topic("t", overrides={"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "2000"})
     engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=500))

@@ -21,7 +21,7 @@ from topicfs.storage.model import Offset
 
 
 def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
-    """A new directory gets IDs in Kafka's format, which restarts keep, and the marker after a clean close."""
+    """A new directory gets IDs in Kafka's format, which stay after restarts. A clean close writes the marker."""
     engine: Engine = engine_on(disk, config=EngineConfig(node_id=7))
     assert (False, False, {}) == (engine.read_only, engine.foreign, dict(engine.topics()))
     engine.close()
@@ -123,7 +123,7 @@ def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name:
 
 
 def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk: SimulatedDisk) -> None:
-    """If one directory has foreign files, no directory of the call is created."""
+    """If one of several directories has foreign files, the opening creates no directory."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "letter.txt", b"mine")
     before = disk.tree()
@@ -206,7 +206,7 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
 
 
 def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk) -> None:
-    """An invalid setting in the file is kept there and causes a warning, and the topic is opened."""
+    """If the settings file has an invalid setting, it stays there, a warning names it, and the topic is opened."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()

@@ -19,7 +19,7 @@ def test_legal_topic_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
 def test_illegal_topic_names(name: str) -> None:
-    """A name that breaks these rules raises a one-line error."""
+    """A name that breaks the rules for topic names raises a one-line error."""
     with pytest.raises(InvalidNameError) as caught:
         names.check_topic_name(name)
     assert "\n" not in str(caught.value)
@@ -80,7 +80,7 @@ def test_marked_directories(mark: names.DirectoryMark) -> None:
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
-    """Row 146: a long topic name is cut to fit partition and mark. A future name is not cut, as in Kafka."""
+    """Row 146: a long topic name is cut to make room for partition and mark. A future name is not cut, as in Kafka."""
     partition = TopicPartition("t" * 249, 123)
     deleted = names.marked_directory(partition, names.DirectoryMark.DELETE)
     future = names.marked_directory(partition, names.DirectoryMark.FUTURE)
@@ -108,7 +108,7 @@ def test_live_is_no_mark() -> None:
 @pytest.mark.parametrize("kind", names.SegmentFileKind)
 @pytest.mark.parametrize("state", names.SegmentFileState)
 def test_segment_files(kind: names.SegmentFileKind, state: names.SegmentFileState) -> None:
-    """A segment file's name has 20 digits, the suffix, and the temporary suffix, and can be parsed again."""
+    """The name of a segment's file has 20 digits, the suffix and a temporary suffix, and can be parsed again."""
     name = names.segment_file(Offset(42), kind, state)
     assert f"00000000000000000042{kind.value}{state.value}" == name
     assert names.SegmentFileName(Offset(42), kind, state) == names.parse_segment_file(name)

@@ -87,7 +87,7 @@ def test_a_refused_append_changes_nothing(producers):
 
 
 def test_sequences_wrap_around(producers):
-    """Row 88: after 2^31 - 1 comes 0, even inside a batch, and 1 is refused."""
+    """Row 88: the sequence after 2^31 - 1 is 0, even inside a batch, and not 1."""
     producers.data(MAX_SEQUENCE)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(1)
@@ -118,7 +118,7 @@ def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, la
 
 @pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.COORDINATOR])
 def test_replicas_and_coordinators_may_have_gaps(producers, origin):
-    """Row 89: replication accepts gaps in sequences, and appends of coordinators have sequence -1."""
+    """Row 89: replication accepts gaps in sequences. Appends of coordinators have the sequence -1."""
     producers.data(0)
     assert 9 == producers.data(9, origin=origin).last_sequence
     assert -1 == producers.data(-1, origin=origin).last_sequence
@@ -146,7 +146,7 @@ def test_five_batches_are_remembered(producers):
 
 
 def test_a_marker_with_a_higher_epoch_is_adopted(producers):
-    """Row 90: a marker with a higher epoch makes the state forget the batches, so the next sequence is 0."""
+    """Row 90: after a marker with a higher epoch the producer's batches are forgotten, so the next sequence is 0."""
     producers.data(3, txn=True)
     producers.end(4, epoch=1, commit=False)
     entry = producers.state.get(PID)
@@ -166,7 +166,7 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
 def test_markers_of_old_epochs_are_fenced(producers):
     """Row 91: a marker of an old epoch is fenced.
 
-    In transactions of version 2 the marker needs a newer epoch than the data. A marker that is repeated is accepted.
+    In transactions of version 2 the marker needs a newer epoch than the data, but a repeated marker is accepted.
     """
     producers.data(0, epoch=3, txn=True)
     with pytest.raises(ProducerFencedError):
@@ -292,7 +292,7 @@ def test_an_empty_snapshot_is_ten_bytes():
 
 
 def test_entries_stand_in_the_order_of_a_java_hash_map():
-    """Entries are sorted by their bucket in a Java HashMap, and in a bucket by insertion."""
+    """Entries are sorted by bucket as in a Java HashMap. Entries of the same bucket are in the order of insertion."""
     ids = [17, 3, 2**32 + 5, 1, 16]
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
     assert [16, 17, 1, 3, 2**32 + 5] == [e.producer_id for e in snapshot.in_hash_order(entries)]

@@ -1,4 +1,4 @@
-"""Tests that a transaction begins only after its coordinator has verified it (KIP-890), in sequence order."""
+"""Tests that a transaction begins only after its coordinator has verified it (KIP-890), with the lowest sequence."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_newer_epoch_replaces_the_lowest_sequence():
 
 
 def test_data_that_would_open_a_transaction_unverified_is_refused(state):
-    """Data that would open an unverified transaction is refused. Later data needs no verification."""
+    """Data that would open a transaction without a verification is refused. Later data needs no verification."""
     with pytest.raises(InvalidTransactionStateError, match="coordinator did not confirm"):
         append(state, 0, verified=False)
     append(state, 0)
@@ -95,7 +95,7 @@ def test_data_that_would_open_a_transaction_unverified_is_refused(state):
 
 
 def test_an_old_epoch_is_fenced_before_anybody_is_asked(state):
-    """An old epoch is fenced before the coordinator is asked."""
+    """A request with an old epoch is fenced, and the coordinator is not asked."""
     append(state, 0, epoch=3)
     with pytest.raises(ProducerFencedError):
         ask(state, epoch=2)

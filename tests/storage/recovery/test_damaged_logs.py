@@ -31,7 +31,7 @@ def test_random_bytes_at_the_ends(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_batch_ends_the_log(seed):
-    """Row 15: a changed byte in record k leaves exactly the records 0 to k-1, and later segments are removed."""
+    """Row 15: if a byte in record k is changed, exactly the records 0 to k-1 stay. Later segments are removed."""
     random = Random(seed)
     on_disk = filled()
     on_disk.log.close()
@@ -124,7 +124,7 @@ def test_a_torn_tail_after_a_clean_start():
 
 
 def test_an_end_before_the_start_starts_over():
-    """Row 50: if the log ends below the checkpointed start 4, it becomes a single empty segment at 4."""
+    """Row 50: if the log ends below the checkpointed start 4, recovery leaves a single empty segment at 4."""
     on_disk = filled(6)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
@@ -160,7 +160,7 @@ def test_an_offset_outside_the_segment_is_damage():
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """A last batch whose offset does not ascend is damaged and ends the log.
+    """If the offset of the last batch does not ascend, the batch is damaged and the log ends before it.
 
     If a single flipped bit explains the offset, the offset is repaired instead.
     """

@@ -35,7 +35,7 @@ def put_offset(disk, name, offset):
 
 
 def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
-    """The partition is offline, and the status has the reason and the remedy.
+    """If the log start is beyond the log's end, the partition is offline, and the status has reason and remedy.
 
     All files stay at each start, and the partition is online again after the line is corrected.
     """
@@ -78,7 +78,7 @@ def test_a_log_start_is_confirmed_before_it_is_kept(disk):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_second_checkpoint_confirms_the_start(clean):
-    """A log end below the log start deletes nothing, whether or not the log was closed cleanly."""
+    """If the log ends below the log start, nothing is deleted, whether or not the log was closed cleanly."""
     on_disk = filled(6)
     on_disk.log.close()
     before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
@@ -98,7 +98,7 @@ def test_a_log_without_a_record_begins_at_its_start(clean):
 
 
 def test_a_recovery_point_beyond_the_end_skips_no_segment():
-    """If the recovery point is beyond the end, recovery begins at the first segment."""
+    """If the recovery point is beyond the log's end, recovery begins at the first segment."""
     on_disk = filled(12)
     on_disk.log.close()
     name = f"{FIRST[:-1]}3.log"
@@ -125,7 +125,7 @@ def test_a_gap_below_the_recovery_point_on_disk_stays():
 
 
 def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
-    """If the damaged last batch reaches the recovery point, segments below that point are not recovered."""
+    """If the last batch reaches the recovery point and is damaged, segments below this point are not recovered."""
     on_disk = filled(12)
     on_disk.log.close()
     for base in (3, 9):
@@ -152,7 +152,7 @@ def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_the_log_has_is_not_dropped(clean):
-    """If an epoch in the file starts beyond the log's end although the log has batches of it, the log is not loaded."""
+    """If an epoch in the file starts beyond the log's end although batches have this epoch, the log is not loaded."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -164,7 +164,7 @@ def test_an_epoch_that_the_log_has_is_not_dropped(clean):
 
 
 def test_an_epoch_whose_batches_were_lost_is_dropped():
-    """An epoch without batches, written before its first batch was lost, is dropped."""
+    """An epoch in the file is dropped if its first batch was lost, so that no batch has this epoch."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))

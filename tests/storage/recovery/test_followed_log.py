@@ -1,4 +1,4 @@
-"""Tests that following a log that another process writes always gives the same as loading it again."""
+"""Tests that following a log that another process writes always has the same result as loading the log again."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_only_what_is_new_is_read(monkeypatch):
 
 
 def test_indexes_in_memory_grow_with_the_log():
-    """The indexes in memory grow, so that a lookup near the end reads few batches."""
+    """The follower's indexes in memory grow, so that a lookup near the log's end reads few batches."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
     for _ in range(5):
         beside.append(100, size=1000)
@@ -137,7 +137,7 @@ def test_a_half_written_batch_is_waited_for():
 
 
 def test_deletion_at_the_front_moves_the_start():
-    """The start moves after retention, and after DeleteRecords, which only a checkpoint shows."""
+    """The follower's log start moves after retention, and after DeleteRecords, which only a checkpoint shows."""
     beside = Beside()
     beside.append(40)
     assert beside.look()
@@ -148,7 +148,7 @@ def test_deletion_at_the_front_moves_the_start():
 
 
 def test_a_log_that_was_cut_is_loaded_again():
-    """A truncated log is loaded again, even if it has grown since."""
+    """A truncated log is loaded again, even if it has grown since the truncation."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
         beside.append(10)

@@ -137,7 +137,7 @@ def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) 
 def ended_and_done_again(
     made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
 ) -> bool:
-    """Interrupt a recovery after `steps`, and check the next recovery; return whether the first one was interrupted."""
+    """Interrupt a recovery after `steps`, and check the next recovery. Return whether the first was interrupted."""
     on_disk = copy(made)
     on_disk.disk = deepcopy(made.disk)
     on_disk.disk._random.seed(seed)

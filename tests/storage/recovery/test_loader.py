@@ -35,7 +35,7 @@ def test_an_empty_directory_is_an_empty_log():
 
 
 def test_a_directory_that_is_no_partitions():
-    """The partition comes from the directory's name. A name that is not a partition's raises InvalidNameError."""
+    """The partition's name is the directory's name. If this is not a partition's name, InvalidNameError is raised."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
     nothing = SegmentDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
@@ -103,7 +103,7 @@ def test_segments_below_the_recovery_point_are_not_read():
 
 
 def test_a_clean_start_looks_at_nothing():
-    """A clean start does not notice a flipped byte; a broker does not either."""
+    """Neither topicfs nor a broker notices a flipped byte at a clean start."""
     on_disk = filled(3)
     on_disk.log.close()
     name = f"{FIRST}.log"
@@ -132,7 +132,7 @@ def test_lost_epochs_come_back():
 
 
 def test_epochs_outside_the_log_go():
-    """Epochs at or after the end are dropped. Epochs before the start become one epoch that begins there."""
+    """Epochs at or after the log's end are dropped. Epochs before the start become one epoch that begins there."""
     on_disk = LogOnDisk()
     for offset in range(6):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -185,7 +185,7 @@ def test_snapshots_after_a_kill():
 
 
 def test_on_a_real_disk(tmp_path):
-    """Append, roll, kill, load, close and load work on a real disk as well."""
+    """A log on a real disk can be appended to, rolled, killed, loaded, closed and loaded again."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     on_disk = LogOnDisk(internal_segment_bytes=300)

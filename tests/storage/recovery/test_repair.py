@@ -1,4 +1,4 @@
-"""Tests that a flipped bit in header fields without a checksum is repaired, and no record is lost by it."""
+"""Tests that a flipped bit in header fields without a checksum is repaired, and that no record is lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_base_offset_is_repaired_from_its_neighbors(record: int) -> None:
 
 
 def test_the_last_base_offset_is_repaired_only_if_impossible() -> None:
-    """The last base offset is repaired only if it is impossible. A larger one may be the end of a gap."""
+    """The last base offset is repaired only if it is impossible. A larger possible one may come after a gap."""
     on_disk = filled()
     whole = logs(on_disk)
     last = RECORDS - 1
@@ -137,7 +137,7 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_length_is_repaired_by_the_checksum(record: int) -> None:
-    """A wrong length is repaired if a value that differs from it in one bit gives a valid checksum.
+    """A wrong length is repaired if changing one bit of the length gives a valid checksum.
 
     A broker truncates the log at such a batch.
     """

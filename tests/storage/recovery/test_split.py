@@ -18,7 +18,7 @@ FIRST = segment_file(Offset(0), SegmentFileKind.LOG)
 
 
 def with_segment(*offsets: int, tail: bytes = b"", **settings) -> LogOnDisk:
-    """Return an unflushed log with a single segment at 0, which has a batch of one record at each offset."""
+    """Return an unflushed log with one segment at 0. The segment has a batch of one record at each of `offsets`."""
     on_disk = LogOnDisk(**settings)
     on_disk.log.close()
     data = b"".join(

@@ -1,4 +1,4 @@
-"""Tests that the files of an interrupted compaction are undone while unfinished, and completed if finished."""
+"""Tests that an interrupted compaction is undone if its files are incomplete, and otherwise completed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_finished_compaction_is_completed(clean, gone):
 
 
 def test_a_compaction_with_one_file_renamed_already():
-    """Row 42: if the `.log` has its final name already, its `.swap` indexes are renamed as well."""
+    """Row 42: if the `.log` file already has its final name, its `.swap` indexes get their final names as well."""
     on_disk, new = compacted()
     remove_old(on_disk, 0, 3)
     put(on_disk, new, "", only=(".log",))

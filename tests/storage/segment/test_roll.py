@@ -1,4 +1,4 @@
-"""Tests of the decision when a segment rolls, as arithmetic."""
+"""Tests of the decision whether a segment rolls, without files."""
 
 from __future__ import annotations
 

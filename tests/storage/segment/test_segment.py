@@ -30,7 +30,7 @@ DIRECTORY = Path("/")
 
 
 class OneSegment:
-    """A segment on its own disk, to which single batches are appended."""
+    """A segment on its own disk. Single batches are appended to the segment."""
 
     def __init__(
         self, base_offset: int = 40, *, interval: int = 10, index_bytes: int = 1200, **settings
@@ -152,7 +152,7 @@ def test_truncation_in_a_gap():
 
 
 def test_truncating_an_empty_segment_gives_indexes_their_room_back():
-    """Row 7: truncating an empty segment resizes its trimmed indexes, so that they are not full."""
+    """Row 7: truncating an empty segment gives its trimmed indexes their full size, so that they are not full."""
     one = OneSegment(interval=0)
     one.segment.deactivate()
     assert 0 == one.segment.time_index.slots.capacity

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("write", [BATCH, ONCE], ids=["micro-batch", "once"])
 def test_a_write_is_appended_in_task_order(write):
-    """The batches of a write are appended to each partition in the order of its tasks, and its files are removed."""
+    """A write's batches are appended to each partition in task order. Then the write's files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, write)
@@ -41,7 +41,7 @@ def test_a_write_is_appended_in_task_order(write):
 
 
 def test_a_replayed_micro_batch_is_no_write():
-    """A committed micro-batch, or an earlier one of its query, is not appended again."""
+    """A micro-batch is not appended again if it, or a later one of its query, was committed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk, BATCH)
@@ -79,7 +79,7 @@ def test_a_withdrawn_write_is_gone():
 
 
 def test_batches_carry_one_producer_a_query():
-    """A query has one producer ID. Each micro-batch has its own epoch, and its sequences begin at 0."""
+    """A query has one producer ID. Each micro-batch has its own epoch, in which the sequences begin at 0."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for batch in (3, 4):

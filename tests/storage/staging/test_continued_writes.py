@@ -1,4 +1,4 @@
-"""Tests that a write that was begun is continued after changes of its topics and records."""
+"""Tests that a begun write is continued even if its topics or records have changed in between."""
 
 from __future__ import annotations
 

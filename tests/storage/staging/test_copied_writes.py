@@ -1,4 +1,4 @@
-"""Tests that replicated logs have a micro-batch once, whenever the disk with its staged files fails."""
+"""Tests that replicated logs have each micro-batch once, even if the disk with its staged files fails."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_replayed_write_is_there_once_wherever_it_died(end):
-    """If staging, submitting or appending is killed at any step and repeated, the log has the write once."""
+    """If staging, submitting or appending is killed at any step and then repeated, the log has the write once."""
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
         submit(disk, BATCH)
@@ -51,7 +51,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
-    """A write is appended if `submit` returned. After an earlier crash the log has all of the write or none."""
+    """If `submit` has returned, the write is appended. After an earlier crash the log has all of the write or none."""
     handed_in = []
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -118,7 +118,7 @@ def test_two_crashes_in_a_row_do_not_double():
 
 
 def test_others_may_append_between_a_crash_and_the_end():
-    """A write continues after a crash even if others appended, because it finds its own producer's batches."""
+    """After a crash a write continues even if others have appended, because it finds its own producer's batches."""
     disk = MortalDisk()
     engine = populated(disk)
     append_lines(engine.partition("orders", 0), "old\n")
@@ -224,7 +224,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
 def every_death(
     run: Callable[[MortalDisk, LogManager], None], *, end: End
 ) -> Iterator[tuple[MortalDisk, int]]:
-    """Yield the disk after a crash at each step of `run`, with the number of steps."""
+    """For a crash at each step of `run`, yield the disk after the crash and the number of steps."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)

@@ -63,7 +63,7 @@ def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
 
 
 def test_batches_are_stored_at_their_offsets():
-    """Gaps stay, an empty log begins at its first record, and missing topics are created."""
+    """Batches are stored at their offsets: gaps stay, an empty log begins at its first record, topics are created."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk)
@@ -122,7 +122,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
-    """If somebody else has used the offsets, the write is refused with the reason, and placed batches stay."""
+    """If somebody else used the offsets after a crash, the write is refused with the reason. Placed batches stay."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "a\nb\nc\nd\ne\nf\ng\n")
@@ -135,7 +135,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
 
 
 def test_another_batch_at_the_same_offset_ends_the_write():
-    """Another record at the next offset does not count as the write's record, and ends the write."""
+    """If another record is at the write's next offset, it does not count as the write's record, and the write ends."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "".join(f"{number}\n" for number in range(4, 9)))

@@ -65,7 +65,7 @@ def test_power_loss_keeps_a_noted_micro_batch_in_every_copy(lost: Path) -> None:
 
 @pytest.mark.parametrize("broken", [A, B])
 def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> None:
-    """A directory whose copy cannot be written is dropped. The micro-batch counts in the other directory."""
+    """If one copy cannot be written, its directory is dropped. The micro-batch counts in the other directory."""
     copies = Copies()
     copies.note(0)
     break_disk(copies.disks.of(broken))

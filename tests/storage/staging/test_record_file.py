@@ -1,4 +1,4 @@
-"""Tests of the commit record's file: a line per commit, its state after crashes, and dropped entries."""
+"""Tests of the file of commits: it has one line per commit, survives crashes, and drops old entries."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_commit_writes_its_line_alone() -> None:
 
 
 def test_the_file_stays_as_small_as_what_it_holds() -> None:
-    """The file is rewritten when its size has doubled, so that it has few lines per query."""
+    """The file is rewritten whenever its size has doubled, so that it has only a few lines per query."""
     disk = SimulatedDisk()
     for batch in range(1000):
         note(disk, batch)
@@ -163,7 +163,7 @@ def test_any_other_damage_is_an_error() -> None:
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
 def test_a_commit_that_is_not_on_disk_is_not_read(operation: str) -> None:
-    """A commit that could not be written or synced is not read, so its write is continued."""
+    """If a commit could not be written or synced, readers do not see it, so its write is continued."""
     disk = SimulatedDisk()
     note(disk, 0)
     disk.fail(operation)

@@ -1,4 +1,4 @@
-"""Tests that a write that may not be appended is refused as a whole, and damaged files are reported."""
+"""Tests that a write that cannot be appended is refused as a whole, and that damaged files are reported."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from topicfs.storage.errors import PartitionGoneError
 
 
 def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
-    """A listener is called when topics or partitions change. It is not called for settings or after cancelling."""
+    """A listener is called when topics or partitions change, but not for settings, and not after it is cancelled."""
     engine = engine_on(disk)
     heard: list[list[str]] = []
     cancel = engine.listen(
@@ -30,7 +30,7 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
 def test_whoever_waits_for_a_deleted_partition_is_woken(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When a deleted partition's listener is called, the topic is gone. No error is logged."""
+    """When the listener of a deleted partition is called, the topic is already gone. No error is logged."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     heard: list[list[str]] = []
@@ -42,7 +42,7 @@ def test_whoever_waits_for_a_deleted_partition_is_woken(
 
 
 def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
-    """When a reopened partition's listener is called, the engine returns the new partition."""
+    """When the listener of a reopened partition is called, the engine already returns the new partition."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

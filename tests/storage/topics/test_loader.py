@@ -1,4 +1,4 @@
-"""Tests of which logs the opening thread loads and which a pool loads, and that all are loaded."""
+"""Tests of which logs the opening thread loads and which logs a pool loads, and that all logs are loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = list(range(6))
 
 @pytest.fixture
 def data(tmp_path):
-    """A cleanly closed data directory, in which each partition has its own number as a record."""
+    """A cleanly closed data directory. The record of each partition is the partition's number."""
     with_topic = open_engine(tmp_path)
     for number, partition in with_topic.create_topic("orders", partitions=len(NUMBERS)).partitions().items():
         append_lines(partition, f"{number}\n")

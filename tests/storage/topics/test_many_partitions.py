@@ -1,4 +1,4 @@
-"""Tests of thousands of partitions in one change: the disk is synced for all together; progress is visible."""
+"""Tests of thousands of partitions in one change: the disk is synced for all of them, and progress is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that only the partition that cannot be served is offline, with the reason, and can be reopened."""
+"""Tests that only a partition that cannot be served is offline, has the reason, and can be reopened."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDis
 
 
 def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
-    """A replaced log's waiting background work writes nothing, because its files may belong to a new topic."""
+    """Background work that waits for a replaced log writes nothing, because the files may belong to a new topic."""
     engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")

@@ -76,7 +76,7 @@ def checkpoints(disk: SimulatedDisk) -> dict[str, bytes]:
 
 
 def test_a_start_reads_one_file_per_topic(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A start reads one ID file per topic, and a close keeps checkpoints and the clean marker."""
+    """A start reads one ID file per topic. A close then keeps the checkpoints and writes the clean marker."""
     before = checkpoints(disk)
     disk.calls.clear()
     engine = opened(disk, clock)
@@ -263,7 +263,7 @@ def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk,
 
 
 def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
-    """When a failed directory returns, all its partitions are recovered.
+    """When a failed directory returns, all of its partitions are recovered.
 
     The unopened partitions of the other directory stay unopened.
     """

@@ -40,9 +40,9 @@ def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
 
 
 def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes: str) -> dict[str, str]:
-    """Open the disk for writing, and return the overrides that the topic has then.
+    """Open the disk for writing, and return the overrides that the topic then has.
 
-    `changes` are applied afterwards.
+    Before the disk is closed, `changes` are applied to the topic.
     """
     with closing(
         open_engine([ONE, OTHER], machine=Machine(files=disk), max_opened_at_start=max_opened_at_start)
@@ -83,7 +83,7 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """If the cluster has changed or removed a setting of a topic, the next start applies the change to the topic.
+    """If the cluster has changed or removed a topic's setting since the last start, a start applies the change.
 
     The change is applied even if the topic's partitions are not opened.
     """

@@ -38,7 +38,7 @@ def appended(batch, origin=Origin.CLIENT, **settings):
     [(2, 3, True), (0, 3, False), (15, 3, False), (-3, 3, False), (5, 6, False), (1, 2, False)],
 )
 def test_counts_and_offsets_must_agree(delta, count, taken):
-    """Row 122: a batch is refused if its count, its last offset delta and its records disagree."""
+    """Row 122: a batch is refused if its record count, its last offset delta and its records do not agree."""
     batch = encode(records(NOW, NOW, NOW))
     struct.pack_into(">i", batch, 23, delta)
     struct.pack_into(">i", batch, 57, count)
@@ -72,7 +72,7 @@ def test_a_batch_that_counts_no_records_is_refused():
 
 @pytest.mark.parametrize("declared", [5, NOW - 7, NOW + 9])
 def test_a_batch_is_found_by_the_times_of_its_records(declared):
-    """If the largest timestamp in a client's header is wrong, it is replaced by that of the batch's records.
+    """If the largest timestamp in a client's header is wrong, it is replaced by the records' largest timestamp.
 
     The segment gets the right largest timestamp as well.
     """
@@ -198,7 +198,7 @@ def test_compacted_topics_want_a_key_of_every_record(codec):
 
 
 def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
-    """A wrong largest timestamp is replaced, computed from the records, and so is the checksum."""
+    """If a header has a wrong largest timestamp, it is computed from the records, and the checksum is replaced."""
     batch = encode(records(NOW, NOW + 7))
     struct.pack_into(">q", batch, 35, 12345)
     seal(batch, 0, len(batch))

@@ -117,7 +117,7 @@ def test_a_follower_is_copied_from_the_leader(both):
 
 
 def test_if_the_leader_is_damaged_another_replica_leads(both):
-    """If the leader is damaged, another replica leads in a new epoch. After the copying the former one can lead again."""
+    """If the leader is damaged, another replica leads in a new epoch. Once copied, the former leader can lead again."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     damage(both, 1)
     assert before == newest(both)
