@@ -68,7 +68,7 @@ def test_there_are_outputs_of_every_kind():
 
 @pytest.mark.parametrize(("vectors", "partition", "kind"), EVERY_OUTPUT)
 def test_every_file_prints_as_kafkas_tool_printed_it(vectors, partition, kind, monkeypatch):
-    """Batches, records of all codecs, decoded records, indexes, producers and aborts print as by Kafka's tool."""
+    """Row 149: batches, records of all codecs, decoded records, indexes, producers and aborts print as in Kafka."""
     log_dirs = VECTORS / vectors / "log-dirs"
     monkeypatch.chdir(log_dirs)
     options = DumpOptions(decoder=DECODERS.get(partition.rpartition("-")[0]), print_data_log=kind == "log")

@@ -26,7 +26,7 @@ def signed(number: int) -> int:
     [(b"", 275646681), (b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)],
 )
 def test_the_golden_hashes(key: bytes, digest: int):
-    """murmur2 returns the values that Kafka's unit tests expect."""
+    """Row 150: murmur2 returns the values that Kafka's unit tests expect."""
     assert signed(murmur2(key)) == digest
 
 
