@@ -163,10 +163,8 @@ def test_more_partitions_than_files_may_be_open(start: Any) -> None:
     An answer keeps only a few files open at a time.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(
-        int(one) for one in os.listdir("/proc/self/fd")
-    )  # Earlier tests left some descriptors open.
-    # The engine itself needs some descriptors.
+    # Earlier tests left some descriptors open, and the engine itself needs some.
+    highest = max(int(one) for one in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 480, hard), hard))
     try:
         served = start()

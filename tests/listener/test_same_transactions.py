@@ -137,9 +137,8 @@ def pair(both: tuple[RawClient, RawClient]) -> Iterator[Pair]:  # noqa: F811
 
     wait_until(serves, "the broker coordinates transactions")
     pair = Pair(both)
-    pair.begin(
-        "unused"
-    )  # This producer gets the id 0, which answers about unknown names have, so that no other producer gets it.
+    # This producer gets the id 0, so that no other producer has it: answers about unknown names have this id.
+    pair.begin("unused")
     return pair
 
 

@@ -63,9 +63,8 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
         ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
         pytest.MonkeyPatch.context() as patience,
     ):
-        patience.setattr(
-            registry, "REGISTRY_TIMEOUT_SECONDS", 60.0
-        )  # This process must be able to answer the request.
+        # This process has to answer the request, which may take long on a busy machine.
+        patience.setattr(registry, "REGISTRY_TIMEOUT_SECONDS", 60.0)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -40,7 +40,10 @@ DELETE_RETENTION_MS = 1000
 
 
 class PartitionModel(RuleBasedStateMachine):
-    """Compares a partition with `batches`, those that were not lost, in order; `clean_end` ends the cleaned part."""
+    """Compares a partition with `batches`, all batches that were not lost, in order.
+
+    The attribute `clean_end` is the highest end of a cleaning.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,7 +30,10 @@ FAILING = st.tuples(
 
 
 class LogModel(RuleBasedStateMachine):
-    """Compares a log with `values`, the records that were not lost, by offset; `ends` has the ends of batches."""
+    """Compares a log with `values`: for each offset the value, if the record was not lost.
+
+    The attribute `ends` has the end offsets of the batches.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests that a transaction begins only after its coordinator has verified it (KIP-890), with the lowest sequence."""
+"""Tests that a transaction begins with its lowest sequence, after its coordinator has verified it (KIP-890)."""
 
 from __future__ import annotations
 

@@ -32,9 +32,8 @@ def test_files_of_topics_by_program(tmp_path: Path):
         (process / "fd" / str(number)).symlink_to(path)
         (process / "fdinfo" / str(number)).write_text(f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t29\n")
     (tmp_path / "12" / "fd").mkdir(parents=True)
-    (tmp_path / "12" / "fd" / "1").symlink_to(
-        "/mnt/orders/0/log"
-    )  # A process that has ended has no open files.
+    # Process 12 has ended: it has no fdinfo.
+    (tmp_path / "12" / "fd" / "1").symlink_to("/mnt/orders/0/log")
     (tmp_path / "13").mkdir()
     (tmp_path / "meminfo").touch()
     expected = {
