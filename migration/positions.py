@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from topicfs.coordination.records import group_records
 from topicfs.storage.checkpoints.identifiers import encode_id
-from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.control import ControlType, control_type
-from topicfs.storage.codec.records import encode
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import by_batch, encode
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
@@ -34,6 +35,9 @@ _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
 """The states of the segment files that are read. SWAP files are the new segments of an interrupted compaction. They
 may repeat records of live files.
 """
+
+
+TakeBatch: TypeAlias = Callable[[BatchHeader, Iterable[Record]], None]
 
 
 class GroupPartition(NamedTuple):
@@ -56,20 +60,14 @@ class _Replay:
     newest: dict[GroupPartition, _Change] = field(default_factory=dict)
     pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
 
-    def take(self, columns: Columns) -> None:
-        """Apply the records of `columns`. Raises CorruptBatchError."""
-        first = 0
-        for batch in columns.batches:
-            records = [columns.record(index) for index in range(first, batch.record_end)]
-            first = batch.record_end
-            if batch.is_control:
-                self._end(batch.producer_id, records)
-                continue
-            changes = list(_changes(records))
-            if batch.is_transactional:
-                self.pending.setdefault(batch.producer_id, []).extend(changes)
-            else:
-                self._apply(changes)
+    def take(self, batch: BatchHeader, records: Iterable[Record]) -> None:
+        """Apply the records of a batch. Raises CorruptBatchError."""
+        if batch.is_control:
+            self._end(batch.producer_id, records)
+        elif batch.is_transactional:
+            self.pending.setdefault(batch.producer_id, []).extend(_changes(records))
+        else:
+            self._apply(_changes(records))
 
     def _end(self, producer_id: ProducerId, records: Iterable[Record]) -> None:
         for record in records:
@@ -106,7 +104,7 @@ def read_positions(
     found: dict[GroupPartition, group_records.CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
-        read_columns(files, directory, replay.take)
+        read_batches(files, directory, replay.take)
         for producer_id in committing:
             replay.end(producer_id, ControlType.COMMIT)
         for place, change in replay.newest.items():
@@ -115,8 +113,8 @@ def read_positions(
     return found
 
 
-def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
-    """Pass a partition's records, including markers, to `take` (blocking). Raises like `read_positions`."""
+def read_batches(files: FileSystem, directory: Path, take: TakeBatch) -> None:
+    """Pass a partition's batches with their records, including markers, to `take` (blocking). Raises like `read_positions`."""
     for path, last in _logs(files, directory):
         _replay_file(files, path, take, last=last)
 
@@ -179,12 +177,13 @@ def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
     return [(directory / name, base == found[-1][0]) for base, name in found]
 
 
-def _replay_file(files: FileSystem, path: Path, take: Callable[[Columns], None], *, last: bool) -> None:
+def _replay_file(files: FileSystem, path: Path, take: TakeBatch, *, last: bool) -> None:
     with closing(files.open(path, read_only=True)) as file:
         for window in windows(file, 0, file.size(), check_crc=True):
             try:
                 for columns in decode_each(window.data, 0, window.batches.stop, control=True):
-                    take(columns)
+                    for batch, records in by_batch(columns):
+                        take(batch, records)
             except CorruptBatchError as error:
                 raise error.in_file(path, window.position + error.position) from None
             if window.problem is not None and not last:
@@ -210,9 +209,8 @@ def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[s
     """Read groups' state records from directories of `__consumer_offsets` (blocking). Raises like `read_positions`."""
     found: dict[str, GroupStateRecord] = {}
 
-    def take(columns: Columns) -> None:
-        for index in _data_indexes(columns):
-            record = columns.record(index)
+    def take(batch: BatchHeader, records: Iterable[Record]) -> None:
+        for record in () if batch.is_control else records:
             known = None if record.key is None else group_records.read_key(record.key)
             if record.key is None or known is None or known[0] != group_records.GROUP_TYPE:
                 continue
@@ -222,7 +220,7 @@ def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[s
                 found[known[1]["group"]] = GroupStateRecord(record.timestamp, record.key, record.value)
 
     for directory in directories:
-        read_columns(files, directory, take)
+        read_batches(files, directory, take)
     return found
 
 
@@ -233,12 +231,3 @@ def group_batches(
     for group, (time, key, value) in sorted(records.items()):
         record = Record(Offset(0), Timestamp(max(0, time)), key, value)
         yield coordinator_partition(group, partitions), encode([record])
-
-
-def _data_indexes(columns: Columns) -> Iterator[int]:
-    """Yield the indexes of all records except markers."""
-    first = 0
-    for batch in columns.batches:
-        if not batch.is_control:
-            yield from range(first, batch.record_end)
-        first = batch.record_end

@@ -17,10 +17,10 @@ from topicfs.coordination.records.share_state_records import SharePartitionKey, 
 from topicfs.coordination.shares.coordinator_topic import TopicRecord
 from topicfs.coordination.shares.memberships import GroupRecords
 from topicfs.coordination.shares.state.shard import StateShard
-from topicfs.migration.positions import read_columns
-from topicfs.storage.codec.columns import Columns
+from topicfs.migration.positions import read_batches
+from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.disk.filesystem import FileSystem
-from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.model import Offset, Record, TopicPartition
 
 
 class ShareGroupsFound(NamedTuple):
@@ -70,13 +70,9 @@ def put_share_groups(
 
 
 def _read(files: FileSystem, directory: Path, replay: Callable[[TopicRecord, Offset], None]) -> None:
-    def take(columns: Columns) -> None:
-        first = 0
-        for batch in columns.batches:
-            for index in range(first, batch.record_end):
-                record = columns.record(index)
-                if record.key is not None and not batch.is_control:
-                    replay(TopicRecord(record.key, record.value), record.offset)
-            first = batch.record_end
+    def take(batch: BatchHeader, records: Iterable[Record]) -> None:
+        for record in () if batch.is_control else records:
+            if record.key is not None:
+                replay(TopicRecord(record.key, record.value), record.offset)
 
-    read_columns(files, directory, take)
+    read_batches(files, directory, take)

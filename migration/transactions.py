@@ -13,8 +13,8 @@ from pathlib import Path
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.transactions.state_records import read_name, read_state, write_key, write_state
 from topicfs.coordination.transactions.transaction import PREPARED, Status, Transaction
-from topicfs.migration.positions import read_columns
-from topicfs.storage.codec.columns import Columns
+from topicfs.migration.positions import read_batches
+from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import FileSystem
@@ -30,22 +30,18 @@ def read_transactions(files: FileSystem, directories: Iterable[Path]) -> dict[st
     """Read the state of each transactional id (blocking). Raises CorruptionError, OSError."""
     newest: dict[str, Transaction] = {}
 
-    def take(columns: Columns) -> None:
-        first = 0
-        for batch in columns.batches:
-            records = map(columns.record, range(first, batch.record_end))
-            first = batch.record_end
-            for record in () if batch.is_control else records:
-                name = read_name(record.key or b"")
-                if name is None:
-                    continue
-                newest.pop(name, None)
-                if record.value is not None:
-                    with suppress(CorruptBatchError):  # A version of a later Kafka.
-                        newest[name] = read_state(record.value)
+    def take(batch: BatchHeader, records: Iterable[Record]) -> None:
+        for record in () if batch.is_control else records:
+            name = read_name(record.key or b"")
+            if name is None:
+                continue
+            newest.pop(name, None)
+            if record.value is not None:
+                with suppress(CorruptBatchError):  # A version of a later Kafka.
+                    newest[name] = read_state(record.value)
 
     for directory in directories:
-        read_columns(files, directory, take)
+        read_batches(files, directory, take)
     return newest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from topicfs.storage.codec.batch import scan, seal
@@ -122,6 +122,14 @@ def wire_headers(headers: Sequence[Header]) -> bytes:
         parts += (varint(len(key)), key)
         parts += (varint(-1),) if value is None else (varint(len(value)), value)
     return b"".join(parts)
+
+
+def by_batch(columns: Columns) -> Iterator[tuple[BatchHeader, Iterator[Record]]]:
+    """Yield each batch with its records, which are read one by one."""
+    first = 0
+    for batch in columns.batches:
+        yield batch, map(columns.record, range(first, batch.record_end))
+        first = batch.record_end
 
 
 def _check_offsets(records: Sequence[Record], first: int, last: int) -> None:

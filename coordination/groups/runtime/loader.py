@@ -6,7 +6,7 @@ later records (kafka-coordinators.md#loading).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from topicfs.coordination.groups.coordinator import GroupCoordinator
@@ -19,8 +19,10 @@ from topicfs.coordination.records.group_records import (
     read_value,
 )
 from topicfs.coordination.records.share_group_records import GroupRecord
-from topicfs.storage.codec.columns import Columns, decode_each
+from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.control import ControlType, control_type
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import by_batch
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId, Record, TopicPartition
@@ -81,7 +83,8 @@ class GroupLoader:
             if not fetched.data:
                 break
             for columns in decode_each(fetched.data, control=True):
-                self._take(columns)
+                for batch, records in by_batch(columns):
+                    self._take(batch, records)
             size += len(fetched.data)
             offset = fetched.next_offset
         for group in self.offsets.groups():
@@ -89,18 +92,14 @@ class GroupLoader:
                 self.coordinator.new_group(group)
         return LoadedGroups(self.records, size, frozenset(self.unknown_types))
 
-    def _take(self, columns: Columns) -> None:
-        first = 0
-        for batch in columns.batches:
-            records: Iterator[Record] = map(columns.record, range(first, batch.record_end))
-            first = batch.record_end
-            for record in records:
-                self.records += 1
-                if batch.is_control:
-                    self._end(batch.producer_id, record)
-                else:
-                    producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
-                    self._take_record(record, producer_id)
+    def _take(self, batch: BatchHeader, records: Iterable[Record]) -> None:
+        for record in records:
+            self.records += 1
+            if batch.is_control:
+                self._end(batch.producer_id, record)
+            else:
+                producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+                self._take_record(record, producer_id)
 
     def _end(self, producer_id: ProducerId, record: Record) -> None:
         kind = control_type(record.key)
