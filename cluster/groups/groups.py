@@ -25,8 +25,8 @@ from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.records.group_records import check_group_name
 from topicfs.protocol.group_messages import LIST_GROUPS
 from topicfs.storage import errors
-from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
-from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.group import GROUP_SETTINGS, GroupConfig, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting, list_group
 from topicfs.storage.disk import names
 from topicfs.storage.engine import Cancel, Listeners
 from topicfs.storage.model import Offset, TopicPartition
@@ -244,7 +244,7 @@ class ClusterGroups:
         return GroupConfig.from_overrides(self._overrides.get(group, {}))
 
     def settings(self, group: str) -> Sequence[ShownSetting]:
-        return list(group_settings(self.config(group), self._overrides.get(group, {})))
+        return list_group(GROUP_SETTINGS, self.config(group), self._overrides.get(group, {}))
 
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable()

@@ -27,8 +27,8 @@ from topicfs.coordination.shares.queue import GivenUp, Queue
 from topicfs.coordination.shares.records.share_partition import HeldRecords
 from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id, new_id
-from topicfs.storage.config.listing import ShownSetting
-from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
+from topicfs.storage.config.listing import ShownSetting, list_group
+from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Listeners, LogEngine, Partition, Topic
 from topicfs.storage.errors import (
@@ -154,7 +154,7 @@ class QueueGroup:
 
     def listed_settings(self) -> Sequence[ShownSetting]:
         """Return every setting, and the source of its value. Never waits."""
-        return list(share_group_settings(self.settings, self._overrides))
+        return list_group(SHARE_GROUP_SETTINGS, self.settings, self._overrides)
 
     @property
     def state(self) -> str:

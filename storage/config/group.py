@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from topicfs.storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
-from topicfs.storage.config.listing import ShownSetting, list_group
 from topicfs.storage.config.setting import Setting, read_overrides, read_table, row
 from topicfs.storage.errors import InvalidConfigError
 
@@ -83,10 +82,6 @@ class GroupConfig:
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
         """Return the defaults with `overrides` applied. Raises InvalidConfigError for an unknown name or bad value."""
         return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
-
-
-def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterator[ShownSetting]:
-    return list_group(GROUP_SETTINGS, config, overrides)
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

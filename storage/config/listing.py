@@ -54,11 +54,12 @@ def topic_settings(
 
 def list_group(
     table: Mapping[str, Setting], values: object, overrides: Mapping[str, str]
-) -> Iterator[ShownSetting]:
+) -> list[ShownSetting]:
     """List the settings of a group or a share group; `table` describes the fields of `values`."""
-    for name, one in table.items():
-        source = ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT
-        yield shown(one, one.text_in(values), source)
+    return [
+        shown(one, one.text_in(values), ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT)
+        for name, one in table.items()
+    ]
 
 
 def unknown_setting(

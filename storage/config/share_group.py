@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from topicfs.storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
 from topicfs.storage.config.kinds import OneOf, WholeNumber
-from topicfs.storage.config.listing import ShownSetting, list_group
 from topicfs.storage.config.setting import Setting, read_overrides, read_table, row
 
 
@@ -57,12 +56,6 @@ class ShareGroupSettings:
         return replace(
             cls(), **read_overrides(SHARE_GROUP_SETTINGS, overrides, what="setting of share groups")
         )
-
-
-def share_group_settings(
-    settings: ShareGroupSettings, overrides: Mapping[str, str]
-) -> Iterator[ShownSetting]:
-    return list_group(SHARE_GROUP_SETTINGS, settings, overrides)
 
 
 SHARE_GROUP_SETTINGS: Mapping[str, Setting] = read_table(ShareGroupSettings())

@@ -128,10 +128,6 @@ class TopicConfig(NamedTuple):
         config.check_consistency()
         return config
 
-    def value_text(self, name: str) -> str:
-        """Return a setting's value in Kafka's spelling. Raises InvalidConfigError for an unknown name."""
-        return setting(name).text_in(self)
-
     @property
     def compacts(self) -> bool:
         return "compact" in self.cleanup_policy

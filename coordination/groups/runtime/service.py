@@ -24,8 +24,8 @@ from topicfs.coordination.records.group_records import check_group_name
 from topicfs.storage import errors
 from topicfs.storage.codec.control import EndTransactionMarker
 from topicfs.storage.codec.headers import BatchStamp
-from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
-from topicfs.storage.config.listing import ShownSetting
+from topicfs.storage.config.group import GROUP_SETTINGS, GroupConfig, merge_group_overrides
+from topicfs.storage.config.listing import ShownSetting, list_group
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.engine import Cancel, Partition
@@ -308,7 +308,7 @@ class EmbeddedGroups:
         return config
 
     def settings(self, group: str) -> Sequence[ShownSetting]:
-        return list(group_settings(*self._lenient(group)))
+        return list_group(GROUP_SETTINGS, *self._lenient(group))
 
     def _lenient(self, group: str) -> tuple[GroupConfig, Mapping[str, str]]:
         overrides = self._overrides.group_overrides().get(group, {})

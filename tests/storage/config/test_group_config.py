@@ -8,10 +8,9 @@ from topicfs.storage.config.group import (
     GROUP_SETTINGS,
     GroupConfig,
     OffsetReset,
-    group_settings,
     merge_group_overrides,
 )
-from topicfs.storage.config.listing import ConfigSource
+from topicfs.storage.config.listing import ConfigSource, list_group
 from topicfs.storage.errors import InvalidConfigError
 
 SECOND = 1000
@@ -81,7 +80,7 @@ def test_changes_are_merged_and_none_removes_one():
 
 def test_the_list_has_the_source_of_each_value():
     """The list has the source of each value: the group itself or the defaults."""
-    shown = group_settings(GroupConfig(commit="manual"), {"commit": "manual"})
+    shown = list_group(GROUP_SETTINGS, GroupConfig(commit="manual"), {"commit": "manual"})
 
     assert {
         "assignor": ("cooperative-sticky", ConfigSource.DEFAULT),

@@ -111,7 +111,7 @@ def test_defaults_and_units(row: Row) -> None:
 def test_values_at_the_edges_are_taken(row: Row, value: str) -> None:
     """A value at the edge of the range is accepted, and printed as it was given."""
     lag = {"max.compaction.lag.ms": value} if row.name == "min.compaction.lag.ms" and value != "0" else {}
-    assert TopicConfig.from_overrides({row.name: value, **lag}).value_text(row.name) == value
+    assert SETTINGS[row.name].text_in(TopicConfig.from_overrides({row.name: value, **lag})) == value
 
 
 @pytest.mark.parametrize(("row", "value"), cases("invalid"), ids=lambda one: getattr(one, "name", one))
@@ -127,7 +127,7 @@ def test_a_brokers_setting_gives_the_default(row: Row) -> None:
     assert row.synonym is not None
     value = row.valid[0]
     read = EngineConfig.from_properties({row.synonym: value})
-    assert read.config.topic_defaults.value_text(row.name) == value
+    assert SETTINGS[row.name].text_in(read.config.topic_defaults) == value
     assert (row.synonym, []) == (read.given[row.name], read.ignored)
 
 
@@ -135,5 +135,5 @@ def test_a_brokers_setting_gives_the_default(row: Row) -> None:
 def test_a_brokers_other_spellings(name: str, value: str, topic_name: str, expected: str) -> None:
     """The broker's settings in minutes and hours are converted. A negative value means no limit."""
     read = EngineConfig.from_properties({name: value})
-    assert read.config.topic_defaults.value_text(topic_name) == expected
+    assert SETTINGS[topic_name].text_in(read.config.topic_defaults) == expected
     assert read.given[topic_name] == name

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.config.share_group import ShareGroupSettings, share_group_settings
+from topicfs.storage.config.listing import list_group
+from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings
 from topicfs.storage.errors import InvalidConfigError
 
 
 def test_the_defaults():
     """The defaults equal a broker's defaults, except for the start offset and the isolation level."""
-    shown = {one.name: one.value for one in share_group_settings(ShareGroupSettings(), {})}
+    shown = {one.name: one.value for one in list_group(SHARE_GROUP_SETTINGS, ShareGroupSettings(), {})}
 
     assert {
         "share.record.lock.duration.ms": "30000",
@@ -46,6 +47,8 @@ def test_a_group_may_begin_some_time_ago():
     settings = ShareGroupSettings.from_overrides({"share.auto.offset.reset": "by_duration:PT1H"})
 
     assert 3_600_000 == settings.share_auto_offset_reset.milliseconds
-    shown = {one.name: one for one in share_group_settings(settings, {"share.auto.offset.reset": ""})}
+    shown = {
+        one.name: one for one in list_group(SHARE_GROUP_SETTINGS, settings, {"share.auto.offset.reset": ""})
+    }
     assert "by_duration:PT1H" == shown["share.auto.offset.reset"].value
     assert "group" == shown["share.auto.offset.reset"].source.value

@@ -90,14 +90,14 @@ BAD_VALUES = [
 def test_defaults_are_kafkas() -> None:
     """Every setting has Kafka's name and prints Kafka's default."""
     config = TopicConfig()
-    assert KAFKA_DEFAULTS == {name: config.value_text(name) for name in SETTINGS}
+    assert KAFKA_DEFAULTS == {name: SETTINGS[name].text_in(config) for name in SETTINGS}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_printed_values_read_back(name: str) -> None:
     """The printed value of each setting can be parsed again, to the same value."""
     config = TopicConfig()
-    assert config == TopicConfig.from_overrides({name: config.value_text(name)})
+    assert config == TopicConfig.from_overrides({name: SETTINGS[name].text_in(config)})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
