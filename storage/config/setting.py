@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from topicfs.storage.config.kinds import ValueKind, read_value
 from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.messages import did_you_mean
 
 
 class Synonym(NamedTuple):
@@ -79,6 +80,6 @@ def read_overrides(
     values = {}
     for name, text in overrides.items():
         if name not in table:
-            raise InvalidConfigError(f"{name}: no such {what}")
+            raise InvalidConfigError(f"{name}: no such {what}{did_you_mean(name, table)}")
         values[table[name].field] = table[name].parse(text)
     return values

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Annotated, NamedTuple, Self
 
 from topicfs.storage.config import kinds
-from topicfs.storage.config.setting import Setting, Synonym, read_table, row
+from topicfs.storage.config.setting import Setting, Synonym, read_overrides, read_table, row
 from topicfs.storage.errors import InvalidConfigError
-from topicfs.storage.messages import did_you_mean
 from topicfs.storage.model import TimestampType
 
 MILLISECONDS_PER_MINUTE = 60_000
@@ -123,8 +122,7 @@ class TopicConfig(NamedTuple):
     def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
         """Return `defaults` (None: Kafka's) with `overrides` applied. Raises InvalidConfigError for a bad override."""
         base = cls() if defaults is None else defaults
-        values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
-        config = base._replace(**values)
+        config = base._replace(**read_overrides(SETTINGS, overrides, what="topic setting"))
         config.check_consistency()
         return config
 
@@ -157,17 +155,5 @@ class TopicConfig(NamedTuple):
             raise InvalidConfigError("remote.storage.enable=true: tiered storage is not available here")
 
 
-def field_name(name: str) -> str:
-    return name.replace(".", "_")
-
-
 SETTINGS: Mapping[str, Setting] = read_table(TopicConfig())
 """Every topic setting by Kafka's name, in the table's order."""
-
-
-def setting(name: str) -> Setting:
-    """Look up a setting by Kafka's name; raises InvalidConfigError."""
-    found = SETTINGS.get(name)
-    if found is None:
-        raise InvalidConfigError(f"{name}: no such topic setting{did_you_mean(name, SETTINGS)}")
-    return found

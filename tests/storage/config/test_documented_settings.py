@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topicfs.storage.config.broker import broker_settings
-from topicfs.storage.config.topic import SETTINGS, setting
+from topicfs.storage.config.topic import SETTINGS
 
 TEXT = (Path(__file__).parents[3] / "docs" / "kafka-storage.md").read_text()
 TOPIC_ROWS = re.findall(
@@ -30,9 +30,9 @@ def test_a_row_has_the_default_and_the_brokers_name(name, default, synonyms):
     The name of a broker setting may be shortened to its end.
     """
     written = default.strip("`").replace(f"2⁶³{MINUS}1", str(2**63 - 1)).replace(MINUS, "-")
-    assert setting(name).default_text == written
+    assert SETTINGS[name].default_text == written
     told = re.findall(r"`([\w.]+)`", synonyms.replace("same", f"`{name}`"))
-    known = [synonym.name for synonym in setting(name).row.synonyms]
+    known = [synonym.name for synonym in SETTINGS[name].row.synonyms]
     assert known[0] == told[0]
     assert all(any(full.endswith(end) for full in known) for end in told)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.config.topic import SETTINGS, TopicConfig, setting
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 INT, LONG = str(2**31 - 1), str(2**63 - 1)
@@ -103,7 +103,7 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_defaults_and_units(row: Row) -> None:
     """Each setting has Kafka's default in Kafka's spelling, and Kafka's unit."""
-    found = setting(row.name)
+    found = SETTINGS[row.name]
     assert (row.default, row.unit) == (found.default_text, found.row.unit)
 
 

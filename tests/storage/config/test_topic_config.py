@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.config.topic import SETTINGS, TopicConfig, setting
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.model import TimestampType
 
@@ -103,7 +103,7 @@ def test_printed_values_read_back(name: str) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_says_what_it_is(name: str) -> None:
     """The description of each setting is a full sentence, and names the unit if the setting is a quantity."""
-    row = setting(name).row
+    row = SETTINGS[name].row
     assert row.meaning.endswith(".")
     assert not name.endswith(".ms") or row.unit == "ms"
     assert not name.endswith(".bytes") or row.unit == "bytes"
@@ -165,7 +165,7 @@ def test_internal_segment_bytes_overrides_segment_bytes() -> None:
     """With internal.segment.bytes, tests can use segments below the minimum of segment.bytes."""
     assert TopicConfig().segment_bytes == TopicConfig().effective_segment_bytes
     assert 200 == TopicConfig.from_overrides({"internal.segment.bytes": "200"}).effective_segment_bytes
-    assert setting("internal.segment.bytes").row.hidden
+    assert SETTINGS["internal.segment.bytes"].row.hidden
 
 
 def test_compacted_topics_roll_for_the_compaction_lag() -> None:
