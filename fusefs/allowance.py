@@ -28,7 +28,7 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 INLINE_BYTES = 16 * 2**20
-"""Allowance in the event loop's thread: about 10 ms of work. In most logs, a window needs less."""
+"""Most bytes that one call may decode in the event loop's thread: about 10 ms of work."""
 
 INLINE_SECONDS = 0.02
 """Limit on CPU time in the event loop's thread, for batches that inflate slowly, such as batches of many small

@@ -248,7 +248,7 @@ _LISTENER_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--listen-any",
         is_flag=True,
-        help="Allow an address that other machines can reach even without TLS or without users: anybody can then "
+        help="Even without TLS or a file of users, allow an address that other machines can reach: anybody can then "
         "read, write and delete every topic.",
     ),
 )

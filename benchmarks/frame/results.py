@@ -41,7 +41,7 @@ class GoalOutcome:
     ratios: tuple[float, ...]
     """Ratio of the two sides in each round; if the goal is not a ratio, the figures of its side."""
     best_ratio: float
-    """Ratio of the best rounds of both sides, which other programs disturbed least."""
+    """Ratio of both sides in their best rounds. Other programs disturbed these rounds least."""
 
     @property
     def ratio(self) -> float:

@@ -103,7 +103,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
-    """Return the checksum of an old format's entry as text, even of a wrapped entry; None for the newest format."""
+    """Return, as text, the checksum of an entry in an old format, also of a wrapped entry; None for the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]

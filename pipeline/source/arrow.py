@@ -1,6 +1,6 @@
 """Turns decoded columns into Arrow columns under Kafka's names. No object is created for a record, except for headers.
 
-Compiled code gathers the values that differ from record to record, from many small ranges in one pass. A value that
+Values that differ between records lie in many small ranges; compiled code gathers them in one pass. A value that
 all records of a task share is made once.
 """
 

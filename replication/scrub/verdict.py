@@ -23,7 +23,7 @@ class Bounds(NamedTuple):
     """The bounds within which batches are expected."""
 
     start_offset: int
-    """The lowest base offset that the first batch may have: the end of the previous batch."""
+    """The lowest base offset that the first batch of this part may have: the end of the batch before the part."""
     end_offset: int
     """The exclusive upper bound of the offsets."""
     epochs: Entries

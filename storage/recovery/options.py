@@ -29,7 +29,8 @@ class LoadOptions(NamedTuple):
     dense: bool = False
     """True if compaction never changed the log. A hole between two segments is then a loss: the log ends at the hole.
 
-    A crash may end a file exactly after a batch. If this is False, a hole counts as made by a compaction.
+    Such a loss can look like a hole, because a crash may end a file exactly after a batch. If `dense` is False, a hole
+    counts as made by a compaction.
     """
     failed_before: bool = False
     """True if the disk failed since the machine was started: recovered bytes are then written again."""

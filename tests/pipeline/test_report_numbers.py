@@ -34,7 +34,7 @@ def integers(*values):
 
 
 def counted(*batches):
-    """Return the numbers of batches, decoding each batch separately."""
+    """Return the `PartitionNumbers` of batches; decode each batch separately."""
     numbers = PartitionNumbers(PARTITION)
     found = (columns for batch in batches for columns in decode(batch, create_times=True))
     Counter(numbers).count((columns, 0, len(columns)) for columns in found)

@@ -30,7 +30,7 @@ class MeasuredLog:
     side: str
     path: Path
     size: Callable[[], int]
-    """Returns the number of bytes in the log, as the side reports it."""
+    """Returns the number of bytes in the log, as the compared program reports it."""
     daemon: int | None = None
     """The process that serves the log; None for plain files, which the kernel serves."""
     kept_in: Path | None = None

@@ -103,7 +103,7 @@ Span = tuple[int, int]
 
 
 def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
-    """Return the offsets from `start` on that no log has. Raises CorruptionError, OSError."""
+    """Return the offsets at or after `start` that are in no log. Raises CorruptionError, OSError."""
     missing = [(int(start), int(max(log.log_end_offset for log in logs)))]
     for log in logs:
         missing = _subtract(missing, _present(log, log.log_start_offset))

@@ -1,6 +1,6 @@
-"""`next-100` and `next-1s` of a group from shells: they end on their own, and commit only at their end.
+"""Shells read the files `next-100` and `next-1s` of a group. These end on their own, and commit only at their end.
 
-A run is one program that reads such a file once.
+In these tests, a run is one program that reads such a file once.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
         if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
             disk.crash(keep=1.0)
             return disk, engine_on(disk)
-    raise AssertionError("no step left the write half appended")
+    raise AssertionError("after no step was the write half appended")
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
