@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +18,26 @@ def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
         assert ["billing"] == list(reader.groups.listed())
         assert {} == reader.share_groups.groups()
         assert reader.groups is reader.groups
+
+
+def test_an_open_engine_has_imported_neither_queues_nor_duties(tmp_path: Path):
+    """A server starts without the queues, the scrub, the cleaner and the staged writes: its first duties need them."""
+    program = """if True:
+        import pathlib, sys, topicfs.replication
+        engine = topicfs.replication.open_engine(pathlib.Path(sys.argv[1]))
+        print(*sys.modules)
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "data")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    late = ("coordination.shares.groups", "replication.scrub.scrubber", "storage.manager.services")
+    assert set() == {f"topicfs.{name}" for name in late} & set(ran.stdout.split())
+
+
+def test_a_scrubber_made_after_the_close_does_not_run(tmp_path: Path):
+    """A duty that is still running when the engine closes cannot begin a scrub."""
+    with closing(open_engine(tmp_path / "data")) as engine:
+        pass
+    assert engine.scrubber._stopping.is_set()
 
 
 def test_settings_of_queues_are_in_each_directory(tmp_path: Path):
