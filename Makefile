@@ -36,7 +36,7 @@ quick: ## set up, then lint, types, import directions and the tests of a minute 
 	@scripts/prepare.sh tests
 	@scripts/test.sh quick
 
-bench: ## set up, measure beside references, and draw the pages of docs/performance again (a quarter of an hour)
+bench: ## set up, measure beside references, and draw the pages of docs/performance again (20 minutes)
 	@scripts/prepare.sh tests
 	@.venv/bin/python -m benchmarks --json docs/performance/figures.json \
 		--plots docs/performance --page docs/performance.md --page docs/performance/tables.md --page README.md

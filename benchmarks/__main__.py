@@ -57,7 +57,7 @@ def load_benchmark(name: str) -> Benchmark:
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 FULL_SECONDS = 2.0
-"""Seconds for the rounds of a case, so that all benchmarks together take a quarter of an hour."""
+"""Seconds for the rounds of a case, so that all benchmarks together take 20 minutes."""
 Measure: TypeAlias = Callable[..., BenchmarkResult]
 """Runs a benchmark with the options of the command line."""
 TABLE_WIDTH = 160

@@ -105,11 +105,11 @@ def _perf(servers: Servers, directory: Path, size: int, codec: str) -> Cases:
     def produce(server: BrokerTools, acks: str) -> float:
         settings = (f"acks={acks}", f"compression.type={codec}")
         command = server.perf_producer("perf", records, payload, *settings)
-        return size / 1e6 * _reported(command, r"records sent, ([\d.]+) records/sec")
+        return size / 1e6 * _last_number_printed(command, r"records sent, ([\d.]+) records/sec")
 
     def consume(server: BrokerTools) -> float:
         # The last column is the number of records per second, without the time to join the group.
-        return size / 1e6 * _reported(server.perf_consumer("perf", records), r", ([\d.]+)$")
+        return size / 1e6 * _last_number_printed(server.perf_consumer("perf", records), r", ([\d.]+)$")
 
     shape, speed = f"{size:,} B" + (f", {codec}" if codec != "none" else ""), units.MEGABYTES_A_SECOND
     for server in servers:
@@ -122,8 +122,7 @@ def _perf(servers: Servers, directory: Path, size: int, codec: str) -> Cases:
         server.client.delete_topics(["perf"])
 
 
-def _reported(command: Sequence[str], pattern: str) -> float:
-    """Run a command, and return the last number that the pattern finds in its output."""
+def _last_number_printed(command: Sequence[str], pattern: str) -> float:
     done = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     return float(re.findall(pattern, done.stdout, re.MULTILINE)[-1])
 
@@ -154,12 +153,13 @@ def _idle_consumers(servers: Servers, count: int) -> Cases:
     request = {"replicaId": -1, "maxWaitMs": 500, "minBytes": 1, "maxBytes": 2**20, "topics": topics}
 
     def poll(server: BrokerTools) -> float:
-        before = processor_seconds_of(server.pid)
-        for _ in range(3):
-            sent = [(one, one.begin(FETCH_BY_NAME, request)) for one in connected[server.pid]]
-            for one, waiting in sent:
-                one.end(waiting)
-        return (processor_seconds_of(server.pid) - before) / (3 * count) * 1e6
+        before, sent = processor_seconds_of(server.pid), []
+        for one in connected[server.pid]:
+            time.sleep(0.5 / count)  # Consumers do not wait in step.
+            sent.append((one, one.begin(FETCH_BY_NAME, request)))
+        for one, waiting in sent:
+            one.end(waiting)
+        return (processor_seconds_of(server.pid) - before) / count * 1e6
 
     with ExitStack() as stack:
         connected: dict[int, list[Connection]] = {server.pid: [] for server in servers}
