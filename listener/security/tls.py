@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from pathlib import Path
 
 from topicfs.listener.errors import ListenerError
@@ -12,7 +13,7 @@ def tls_context(certificate: Path, key: Path | None, client_authority: Path | No
     """Read PEM files, and return the context of a server for TLS 1.2 and 1.3. Raises ListenerError.
 
     The key may be in the file of the certificate. With `client_authority`, only clients with a certificate of that
-    authority can connect.
+    authority can connect. The file of the key must not be readable by users other than its owner and group.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -23,7 +24,10 @@ def tls_context(certificate: Path, key: Path | None, client_authority: Path | No
         context.load_cert_chain(
             certificate, key, password=str
         )  # Without `password`, OpenSSL would ask for a password on the terminal.
+        _check_private(key or certificate)
     except (OSError, ValueError) as error:
+        if key is None and _has_only_certificates(certificate):
+            raise ListenerError(f"{certificate} has no private key; name its file: --tls-key FILE") from None
         raise ListenerError(
             f"{key or certificate}: not the key of the certificate in {certificate} ({_reason(error)}); both must be "
             "PEM, and the key without a password"
@@ -47,6 +51,16 @@ def _check_readable(path: Path | None) -> None:
             path.open("rb").close()
     except OSError as error:
         raise ListenerError(f"{path}: {error.strerror}") from None
+
+
+def _check_private(path: Path) -> None:
+    if path.stat().st_mode & stat.S_IROTH:
+        raise ListenerError(f"{path}: every user of this machine can read the key; chmod o= {path}")
+
+
+def _has_only_certificates(path: Path) -> bool:
+    content = path.read_bytes()
+    return b"CERTIFICATE-----" in content and b"PRIVATE KEY-----" not in content
 
 
 def _reason(error: OSError | ValueError) -> str:

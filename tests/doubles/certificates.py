@@ -51,6 +51,7 @@ class Certificates:
             *("-startdate", "20200101000000Z", "-enddate", end),
         )
         path = self._folder / f"{name}.pem"
+        path.touch(mode=0o600)
         path.write_text(key.read_text() + certificate.read_text())
         return path
 

@@ -223,6 +223,7 @@ def prepared(tmp_path: Path, certificates: Certificates) -> list[str]:
     The command `listener-user` has written this line.
     """
     [key, certificate] = certificates.pair("listener").read_text().split("-----BEGIN CERTIFICATE-----")
+    (tmp_path / "key.pem").touch(mode=0o600)
     (tmp_path / "key.pem").write_text(key)
     (tmp_path / "certificate.pem").write_text("-----BEGIN CERTIFICATE-----" + certificate)
     made = subprocess.run(

@@ -130,8 +130,9 @@ def test_renewed_files(start: Callable[..., Served], certificates: Certificates,
     If one of the new files is unusable, the old certificate and users stay in use.
     """
     certificate, users = tmp_path / "certificate", tmp_path / "users"
+    for file in (certificate, users):
+        file.touch(mode=0o600)
     certificate.write_bytes(certificates.pair("first").read_bytes())
-    users.touch(mode=0o600)
     users.write_text(entry("alice", "a"))
     served = start(security=SecurityFiles(certificate=certificate, users=users))
 

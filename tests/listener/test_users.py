@@ -124,9 +124,27 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, certificates: Certific
         (pair, sealed, None, "sealed"),
         (sealed, None, None, "without a password"),
         (authority, pair, None, "not the key of the certificate"),
+        (authority, None, None, "authority.pem has no private key; name its file: --tls-key FILE"),
         (pair, None, tmp_path / "none", "none"),
         (pair, None, tmp_path / "text", "text"),
     ):
         files = SecurityFiles(certificate=certificate, key=key, client_authority=client_authority)
         with pytest.raises(ListenerError, match=named):
             files.read()
+
+
+def test_a_key_that_others_can_read(tmp_path: Path, certificates: Certificates) -> None:
+    """A key that all users of the machine can read is refused, also in the certificate's file."""
+    pair = certificates.pair("private")
+    path = tmp_path / "key.pem"
+    path.write_bytes(pair.read_bytes())
+    path.chmod(0o644)
+    for files in (SecurityFiles(certificate=path), SecurityFiles(certificate=pair, key=path)):
+        with pytest.raises(
+            ListenerError, match=f"every user of this machine can read the key; chmod o= {path}"
+        ):
+            files.read()
+    path.chmod(0o640)
+    SecurityFiles(certificate=path).read()
+    pair.chmod(0o644)
+    SecurityFiles(certificate=pair, key=path).read()
