@@ -96,11 +96,12 @@ def opened_for_writing(
     make: bool = False,
     may_be_mirrored: bool = False,
     left_out: Sequence[Path] = (),
+    through_listener: str = "",
 ) -> Iterator[EmbeddedEngine | ReplicatedEngine]:
     """Open the directories for the block and own them; with `make`, create missing directories.
 
     Raises StorageError if a directory is missing, is written by a mirror (unless `may_be_mirrored`), or has another
-    owner. `through_mount` is the command that the error then suggests.
+    owner. The error then suggests `through_mount`, a command, and `through_listener` if no mount is visible.
     """
     from topicfs.replication import open_directories
 
@@ -112,7 +113,7 @@ def opened_for_writing(
     try:
         engine = open_directories(directories, may_be_mirrored=may_be_mirrored, left_out=left_out)
     except DirectoryLockedError as error:
-        raise _in_use(error, directories, through_mount) from None
+        raise _in_use(error, directories, through_mount, through_listener) from None
     with closing(engine), suggesting(engine):
         yield engine
 
@@ -164,15 +165,20 @@ def opened_alone(
         yield engine
 
 
-def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mount: str) -> StorageError:
+def _in_use(
+    error: DirectoryLockedError, directories: Sequence[Path], through_mount: str, through_listener: str = ""
+) -> StorageError:
     # Import only here, because the module needs a machine with FUSE.
     from topicfs.fusefs.mounting.mountpoint import mountpoint_of
 
     mountpoint = mountpoint_of(error.holder_pid)
     if mountpoint is not None:
         through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
+    ways = [f"through its mount: {through_mount}"] if through_mount else []
+    if through_listener and not (ways and mountpoint):
+        ways.append(f"through its listener: {through_listener}")
     given = next((one for one in directories if one.absolute() == error.directory), error.directory)
-    return StorageError(f"{given}: in use by {error.holder}; go through its mount: {through_mount}")
+    return StorageError(f"{given}: in use by {error.holder}; go {', or '.join(ways)}")
 
 
 def setting_text(name: str, value: object) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
     from topicfs.storage.config.broker import EngineConfig
 
+THROUGH_LISTENER = "--data kafka://HOST:PORT"
+"""The option with which a command goes through the listener of the process that owns the directory."""
+
 
 class Place(NamedTuple):
     directories: tuple[Path, ...] = ()
@@ -31,17 +34,23 @@ class Place(NamedTuple):
             return opened_for_reading(self.directories, config=config)
         return self._opened_cluster(self.cluster, read_only=True)
 
-    def opened_for_writing(self, *, through_mount: str, make: bool = False) -> AbstractContextManager[Engine]:
-        """Open the topics for writing. `through_mount` is the command to suggest while a daemon owns the directory.
+    def opened_for_writing(
+        self, *, through_mount: str, through_listener: str = THROUGH_LISTENER, make: bool = False
+    ) -> AbstractContextManager[Engine]:
+        """Open the topics for writing. With `make`, a missing directory is created.
 
-        With `make`, a missing directory is created.
+        While another process owns the directory, the error suggests `through_mount` and `through_listener`.
 
         Raises StorageError, OSError.
         """
         if self.cluster is not None:
             return self._opened_cluster(self.cluster, read_only=False)
         return opened_for_writing(
-            self.directories, through_mount=through_mount, make=make, left_out=self.left_out
+            self.directories,
+            through_mount=through_mount,
+            make=make,
+            left_out=self.left_out,
+            through_listener=through_listener,
         )
 
     @contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import topicfs
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient
 from tests.listener.test_clients import kcat
@@ -42,6 +43,26 @@ def test_serve(tmp_path: Path) -> None:
         assert 0 == process.wait(TIMEOUT_SECONDS)
         process.stdout.close()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_topics_of_a_served_directory(tmp_path: Path) -> None:
+    """A command that would change a served directory names the option that goes through its listener."""
+    with topicfs.serve(tmp_path / "data") as server:
+        for words, said in (
+            ("topics create t", "or through its listener: --data kafka://HOST:PORT"),
+            (
+                "transactions abort --topic t --partition 0 --start-offset 0",
+                "go through its listener: kafka-transactions --bootstrap-server HOST:PORT abort",
+            ),
+        ):
+            command = [PROGRAM, *words.split(), "--data"]
+            refused = subprocess.run(
+                [*command, "data"], capture_output=True, text=True, cwd=tmp_path, check=False
+            )
+            assert f"in use by process {os.getpid()}; go " in refused.stderr
+            assert refused.stderr.endswith(f"{said}\n")
+        command = [PROGRAM, "topics", "create", "t", "--data", f"kafka://{server.bootstrap_servers}"]
+        subprocess.run(command, check=True, timeout=TIMEOUT_SECONDS)
 
 
 def test_metrics(tmp_path: Path) -> None:

@@ -263,7 +263,8 @@ def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path
         assert 1 == ran.status
         expected = (
             f"topicfs: data: in use by process {os.getpid()}; "
-            f"go through its mount: cat {source} >> MOUNTPOINT/orders/0/log\n"
+            f"go through its mount: cat {source} >> MOUNTPOINT/orders/0/log, "
+            "or through its listener: --data kafka://HOST:PORT\n"
         )
         assert expected == ran.errors.decode()
         assert b"one\ntwo\nthree\n" == orders("cat", "orders/0").output

@@ -208,6 +208,7 @@ def test_beside_a_daemon_it_says_where_to_write(orders, directory):
     assert (1, b"") == ran[:2]
     assert (
         f"topicfs: data: in use by process {os.getpid()}; go through its mount: "
-        "printf 'retention.ms=5\\nsegment.ms=\\n' >> MOUNTPOINT/orders/config\n"
+        "printf 'retention.ms=5\\nsegment.ms=\\n' >> MOUNTPOINT/orders/config, "
+        "or through its listener: --data kafka://HOST:PORT\n"
     ) == ran.errors.decode()
     assert looked.text.startswith("retention.ms=-1\t")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from topicfs import mounted
+from topicfs import mounted, places
 from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.topic import Topic
 from topicfs.coordination.engine import Engine
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from topicfs.api.group import Group
     from topicfs.groups.view import GroupAdmin
 
-THROUGH_MOUNT = "topicfs.open(MOUNTPOINT), or look only: topicfs.open(…, read_only=True)"
+THROUGH_MOUNT = "topicfs.open(MOUNTPOINT)"
+THROUGH_LISTENER = 'topicfs.open("kafka://HOST:PORT"), or look only: topicfs.open(…, read_only=True)'
 
 
 def open_topics(
@@ -84,13 +85,19 @@ class Topics:
         self._polls = isinstance(self._engine, FileTopics)
 
     def _own(self, *, make: bool) -> Engine:
-        opened = self._place.opened_for_writing(through_mount=self._through_mount, make=make)
+        through_listener = THROUGH_LISTENER if self._for_python else places.THROUGH_LISTENER
+        opened = self._place.opened_for_writing(
+            through_mount=self._through_mount, through_listener=through_listener, make=make
+        )
         try:
             return self._opened.enter_context(opened)
         except errors.StorageError as error:
             locked = error.__context__
             if isinstance(locked, errors.DirectoryLockedError) and locked.holder_pid == os.getpid():
-                reason = "already open in this process; use that Topics object, or close it first"
+                reason = (
+                    "already open in this process; use that Topics object, or close it first; if topicfs.serve has it "
+                    'open: topicfs.open("kafka://" + server.bootstrap_servers), or look only: read_only=True'
+                )
                 raise errors.StorageError(f"{locked.directory}: {reason}") from None
             raise
 

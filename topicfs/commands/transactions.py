@@ -155,7 +155,9 @@ def abort(topic: str, *, partition: int, start_offset: int, directories: tuple[P
     )
 
     with (
-        opened_for_writing(directories, through_mount=f"{THROUGH_CLIENTS} abort") as engine,
+        opened_for_writing(
+            directories, through_mount="", through_listener=f"{THROUGH_CLIENTS} abort"
+        ) as engine,
         _coordinating(engine) as coordinator,
     ):
         _listed(coordinator)

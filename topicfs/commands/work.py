@@ -115,7 +115,9 @@ def _sources(
 
         yield open_mount, partial(_wait_for_daemon, place)
         return
-    with place.opened_for_writing(through_mount=f"topicfs work {group} {topic}") as engine:
+    with place.opened_for_writing(
+        through_mount=f"topicfs work {group} {topic}", through_listener=""
+    ) as engine:
         engine.topic(topic)
         if engine.share_groups.unavailable is not None:
             raise StorageError(f"{group}: {engine.share_groups.unavailable}")

@@ -266,6 +266,7 @@ except topicfs.errors.StorageError as error:
     ran = subprocess.run(words, capture_output=True, check=True, text=True)
     message, read = json.loads(ran.stdout)
     assert (True, ["one"]) == ("in use by process" in message and "read_only=True" in message, read)
+    assert 'or through its listener: topicfs.open("kafka://HOST:PORT")' in message
 
 
 def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):

@@ -89,6 +89,10 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     server = topicfs.serve(tmp_path / "data")
     with pytest.raises(StorageError, match="in use"):
         topicfs.serve(tmp_path / "data")
+    with pytest.raises(StorageError, match=r'topicfs.open\("kafka://" \+ server.bootstrap_servers\)'):
+        topicfs.open(tmp_path / "data")
+    with topicfs.open("kafka://" + server.bootstrap_servers) as topics:
+        topics.create("orders")
     server.close()
     server.close()
     topicfs.serve(tmp_path / "data").close()
