@@ -21,6 +21,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from topicfs.cluster.protocol.security import Security
+    from topicfs.listener.address import Endpoint
     from topicfs.listener.listener import ListenerOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -268,12 +269,19 @@ def _listener(
     if certificate is None and (key or client_authority):
         raise click.UsageError("--tls-key and --tls-client-ca need a certificate: --tls-certificate FILE")
     security = SecurityFiles(certificate=certificate, key=key, client_authority=client_authority, users=users)
-    try:
-        told = None if advertise is None else parse_endpoint(advertise)
-        endpoint = parse_endpoint(listen)
-    except ListenerError as error:
-        raise click.BadParameter(str(error), param_hint="'--listen'") from None
-    return ListenerOptions(endpoint=endpoint, advertised=told, any_address=any_address, security=security)
+
+    def endpoint(option: str, text: str) -> Endpoint:
+        try:
+            return parse_endpoint(text)
+        except ListenerError as error:
+            raise click.BadParameter(str(error), param_hint=f"'{option}'") from None
+
+    return ListenerOptions(
+        endpoint=endpoint("--listen", listen),
+        advertised=None if advertise is None else endpoint("--advertise", advertise),
+        any_address=any_address,
+        security=security,
+    )
 
 
 def _checked(url: str) -> str:

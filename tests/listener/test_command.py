@@ -123,6 +123,10 @@ def test_settings_that_are_reloaded(tmp_path: Path) -> None:
         (["serve", "data"], "--listen 127.0.0.1:9092"),
         (["serve", "data", "--listen", "9092"], "not an address"),
         (["serve", "data", "--listen", "0.0.0.0:0"], "--listen-any"),
+        (
+            ["serve", "data", "--listen", "localhost:0", "--advertise", "foo"],
+            "'--advertise': foo: not an address",
+        ),
         (["mount", "data", "mnt", "--advertise", "a:1"], "--listen HOST:PORT"),
         (
             ["serve", "data", "--listen-users", "users"],
