@@ -152,6 +152,14 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> Non
     assert said in done.stderr
 
 
+def test_a_password_is_one_line() -> None:
+    """`listener-user` refuses a second line of standard input, which is not a part of the password."""
+    command = [PROGRAM, "listener-user", "bob"]
+    done = subprocess.run(command, input="one\ntwo\n", capture_output=True, text=True, check=False)
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "standard input has more than one line; give the password alone" in done.stderr
+
+
 @pytest.mark.fuse
 def test_a_mount_and_clients(tmp_path: Path) -> None:
     """A client reads what a shell appends, a shell reads what a client produces, and the mount ends cleanly."""

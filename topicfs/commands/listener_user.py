@@ -31,4 +31,6 @@ def listener_user(name: str) -> None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         password = sys.stdin.readline().rstrip("\r\n")
+        if sys.stdin.read(1):
+            raise click.ClickException("standard input has more than one line; give the password alone")
     click.echo(entry(name, password))
