@@ -17,6 +17,9 @@ from topicfs.protocol.error_codes import ErrorCode
 from topicfs.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from topicfs.storage.wire import Values
 
+MOST_USER_CHARACTERS = 64
+"""Number of characters of a user name that the log shows after a failed authentication."""
+
 
 class Authentication:
     """The state of a connection that is not authenticated yet."""
@@ -106,4 +109,5 @@ class Authentication:
         why = (
             "a malformed message" if isinstance(error, ValueError) else str(error) or "wrong user or password"
         )
-        return f"SASL {self._mechanism}: {why}"
+        user = error.user[:MOST_USER_CHARACTERS] if isinstance(error, RefusedLoginError) else ""
+        return f"SASL {self._mechanism}{f' as {user!r}' if user else ''}: {why}"

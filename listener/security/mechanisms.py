@@ -28,6 +28,11 @@ _PLAIN_PARTS = 3
 class RefusedLoginError(Exception):
     """The client did not prove its identity; the client gets this error's message, if there is one."""
 
+    def __init__(self, message: str = "", user: str = "") -> None:
+        super().__init__(message)
+        self.user = user
+        """The user name that the client sent; empty if it is not known."""
+
 
 class LoggedIn(NamedTuple):
     """The result of a successful exchange."""
@@ -49,7 +54,7 @@ def plain(users: Users) -> Exchange:
             raise RefusedLoginError(f"Authentication failed: {name} not specified")
     acts_as, user = parts[0].decode(), parts[1].decode()
     if not users.has_password(user, parts[2]):
-        raise RefusedLoginError("Authentication failed: Invalid username or password")
+        raise RefusedLoginError("Authentication failed: Invalid username or password", user)
     _check_name(acts_as, user)
     return LoggedIn(user, b"")
 
@@ -73,7 +78,7 @@ def scram(mechanism: str, users: Users) -> Exchange:
     signed = f"{first['bare']},{challenge},{last}".encode()
     client_key = masked(hash_name, base64.b64decode(proof, validate=True), known.stored_key, signed)
     if not hmac.compare_digest(hashed(hash_name, client_key), known.stored_key):
-        raise RefusedLoginError
+        raise RefusedLoginError(user=user)
     _check_name(first["acts_as"] or "", user)
     return LoggedIn(user, f"v={encode(hmac.digest(known.server_key, signed, hash_name))}".encode())
 
@@ -87,5 +92,6 @@ MECHANISMS: Mapping[str, Callable[[Users], Exchange]] = MappingProxyType(
 def _check_name(acts_as: str, user: str) -> None:
     if acts_as not in {"", user}:
         raise RefusedLoginError(
-            "Authentication failed: Client requested an authorization id that is different from username"
+            "Authentication failed: Client requested an authorization id that is different from username",
+            user,
         )

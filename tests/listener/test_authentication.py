@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, Served
 from tests.listener.test_hostile_frames import SOFTWARE, head, sample, serves
 from topicfs.cluster.protocol.sasl import PASSWORD_MECHANISMS
@@ -242,6 +243,25 @@ def test_last_messages_of_scram(guarded: Served, make: Callable[[str, str], byte
     answer = authenticate(client, make(nonce, right.partition(",p=")[2]))
     assert (58, b"") == (answer["errorCode"], bytes(answer["authBytes"]))
     assert client.is_closed()
+
+
+@pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
+def test_the_log_names_the_user(guarded: Served, mechanism: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the user of a failed authentication, escaped and shortened, but never the password."""
+    for user, named in (("alice", "'alice'"), ("eve\n" + "x" * 80, r"'eve\n" + "x" * 60 + "'")):
+        caplog.clear()
+        client = guarded.client()
+        handshake(client, mechanism)
+        exchange = PASSWORD_MECHANISMS[mechanism](user, "wrong-secret")
+        answer = authenticate(client, next(exchange))
+        if mechanism != "PLAIN":
+            answer = authenticate(client, exchange.send(bytes(answer["authBytes"])))
+        assert 58 == answer["errorCode"]
+        assert client.is_closed()
+        wait_until(lambda: caplog.records, "the failure is logged")
+        [line] = [record.getMessage() for record in caplog.records]
+        assert f"SASL {mechanism} as {named}: " in line
+        assert "wrong-secret" not in line
 
 
 def test_a_proof_is_not_accepted_twice(guarded: Served) -> None:
