@@ -140,7 +140,7 @@ class EngineConfig(NamedTuple):
         config = cls(topic_defaults=defaults, creation_overrides=MappingProxyType(dict(overrides)), **values)
         return FromProperties(
             config,
-            ignored=[name for name in properties if name not in _known_names()],
+            ignored=[name for name in properties if name not in known_names()],
             log_directories=_log_directories(properties),
             given=MappingProxyType(
                 {
@@ -217,6 +217,7 @@ LOG_DIRECTORIES = ("log.dirs", "log.dir")
 
 
 @cache
-def _known_names() -> frozenset[str]:
+def known_names() -> frozenset[str]:
+    """Return the names of all settings that `from_properties` uses."""
     tables = (*broker_settings().values(), *SETTINGS.values())
     return frozenset([*LOG_DIRECTORIES, *(synonym.name for one in tables for synonym in one.row.synonyms)])

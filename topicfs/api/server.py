@@ -14,9 +14,10 @@ from topicfs.data_directory import parse_directories, setting_text
 from topicfs.listener.address import parse_endpoint
 from topicfs.listener.listener import Listener, ListenerOptions
 from topicfs.replication import open_directories
-from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.broker import EngineConfig, known_names
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.messages import did_you_mean
 
 if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
@@ -44,7 +45,8 @@ def serve(
     given = {name: setting_text(name, value) for name, value in (settings or {}).items()}
     found = EngineConfig.from_properties(given)
     if found.ignored:
-        raise InvalidConfigError(f"{found.ignored[0]}: topicfs does not use this setting")
+        hint = did_you_mean(found.ignored[0], known_names())
+        raise InvalidConfigError(f"{found.ignored[0]}: topicfs does not use this setting{hint}")
     return Server(directories, listen, found.config)
 
 

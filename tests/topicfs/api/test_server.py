@@ -69,7 +69,7 @@ def test_a_brokers_settings(tmp_path: Path) -> None:
         assert 0 == producer.flush(TIMEOUT_SECONDS)
         admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})
         assert 3 == len(admin.list_topics(timeout=TIMEOUT_SECONDS).topics["orders"].partitions)
-    with pytest.raises(InvalidConfigError, match="num.partition: topicfs does not use this setting"):
+    with pytest.raises(InvalidConfigError, match="this setting; did you mean num.partitions?"):
         topicfs.serve(tmp_path / "other", settings={"num.partition": "3"})
     assert not (tmp_path / "other").exists()
 
