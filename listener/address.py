@@ -31,10 +31,10 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(found["host"].removeprefix("[").removesuffix("]"), int(found["port"]))
 
 
-def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
+def bound_socket(endpoint: Endpoint, *, any_address: bool, remedy: str) -> socket.socket:
     """Return a socket that listens on `endpoint`. Raises ListenerError.
 
-    `any_address` allows an address that other machines can reach. The host name is resolved once, because a second
+    `any_address` allows an address that other machines can reach; otherwise the error ends with `remedy`. The host name is resolved once, because a second
     lookup could return another address than the one that was checked.
     """
     try:
@@ -45,7 +45,7 @@ def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
     if not any_address and not all(ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
         raise ListenerError(
             f"{endpoint}: other machines reach this address, and could read, write and delete every topic; listen at "
-            "127.0.0.1, or require TLS and users with --tls-certificate and --listen-users, or add --listen-any"
+            f"127.0.0.1, or {remedy}"
         )
     family, host = hosts[0]
     try:

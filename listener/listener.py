@@ -41,6 +41,8 @@ class ListenerOptions:
     any_address: bool = False
     """True to accept connections from other machines even without TLS or without authentication."""
     security: SecurityFiles = field(default_factory=SecurityFiles)
+    remedy: str = "require TLS and users with --tls-certificate and --listen-users, or add --listen-any"
+    """What an error suggests for an address that other machines can reach."""
     limits: ListenerLimits | None = None
     """The limits for clients. None: the limits of the settings."""
 
@@ -53,7 +55,7 @@ class Listener:
         self._options = options
         self._security = options.security.read()
         any_address = options.any_address or options.security.keep_strangers_out
-        self._socket = bound_socket(options.endpoint, any_address=any_address)
+        self._socket = bound_socket(options.endpoint, any_address=any_address, remedy=options.remedy)
         self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
         """The bound address, with its actual port."""
         self._connections: dict[ClientConnection, threading.Thread] = {}

@@ -26,6 +26,8 @@ _LOGGER = logging.getLogger("topicfs")
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two checks for due duties of the engine."""
+REMEDY = "use the command `topicfs serve`, which can require TLS and users"
+"""What the error suggests for an address that other machines can reach."""
 
 
 def serve(
@@ -57,7 +59,7 @@ class Server:
         """Bind the address and open the directories. See `serve`."""
         ended = threading.Event()
         with ExitStack() as opening:
-            listener = Listener(ListenerOptions(endpoint=parse_endpoint(listen)))
+            listener = Listener(ListenerOptions(endpoint=parse_endpoint(listen), remedy=REMEDY))
             opening.callback(listener.close)
             for directory in directories:
                 directory.parent.mkdir(parents=True, exist_ok=True)

@@ -98,6 +98,16 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     topicfs.serve(tmp_path / "data").close()
 
 
+def test_an_address_that_others_reach(tmp_path: Path) -> None:
+    """`serve` refuses an address that other machines can reach; its error names no option of the command."""
+    with pytest.raises(
+        topicfs.errors.ListenerError, match="listen at 127.0.0.1, or use the command"
+    ) as caught:
+        topicfs.serve(tmp_path / "data", listen="0.0.0.0:0")
+    assert "--" not in str(caught.value)
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_fixtures_of_the_plugin(tmp_path: Path) -> None:
     """The tests of a session share one broker, and each test has its own prefix for names."""
     (tmp_path / "test_it.py").write_text(USES_FIXTURES)
