@@ -170,6 +170,24 @@ def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
     )
 
 
+def test_a_reader_without_a_common_assignor(served: Served, consumer: Callable[..., Consumer]) -> None:
+    """A reader whose assignor the other members do not offer gets an error that names the assignors they offer."""
+    fill(served, "t", 1)
+    client = consumer("g", **{"partition.assignment.strategy": "roundrobin,range"})
+    client.subscribe(["t"])
+    wait_until(lambda: client.poll(0.05) is None and client.assignment(), "the client has joined")
+    reader, _ = joined(served, "g")
+    wait_until(lambda: reader.held().lost is not None, "the reader gets the error")
+    assert (
+        "g: this member has no assignor in common with the other members, which offer range, roundrobin; "
+        "end the members, then: echo assignor=range >> @groups/g/config" == str(reader.held().lost)
+    )
+    client.close()
+    served.engine.groups.alter_config("g", {"assignor": "range"})
+    again, _ = joined(served, "g")
+    wait_until(lambda: again.held().partitions, "the reader has the partition")
+
+
 def test_a_member_without_heartbeats_is_removed(served: Served) -> None:
     """A member that sends no heartbeats is removed after its session timeout."""
     fill(served, "t", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -93,13 +93,19 @@ def shown_position(stored: StoredOffset) -> CommittedPosition:
     )
 
 
-def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
-    """Return the exception for an error code of Kafka; `cause` is the error of the last failed append."""
+def error_of(code: Code, group: str, cause: Exception | None, offered: Collection[str] = ()) -> Exception:
+    """Return the exception for an error code of Kafka; `cause` is the error of the last failed append.
+
+    `offered` are the assignors that all members of the group offer.
+    """
     if code is Code.GROUP_MAX_SIZE_REACHED:
         return errors.GroupFullError(f"{group}: the group has as many members as group.max.size allows")
     if code is Code.INCONSISTENT_GROUP_PROTOCOL:
+        usable = sorted({"range", "roundrobin", "sticky", "cooperative-sticky"}.intersection(offered))
+        remedy = f"echo assignor={usable[0]} >> @groups/{group}/config" if usable else ""
+        common = f", which offer {', '.join(usable)}; end the members, then: {remedy}" if usable else ""
         return errors.IncompatibleMemberError(
-            f"{group}: this member has no assignor in common with the other members"
+            f"{group}: this member has no assignor in common with the other members{common}"
         )
     if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID):
         return errors.NotAssignedError(f"{group}: no longer a member")

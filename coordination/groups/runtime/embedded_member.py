@@ -115,7 +115,8 @@ class EmbeddedCoordinator:
         """Retry later if the group still has the member. Otherwise, end the member."""
         known = self.shard.coordinator.find(self.group)
         if known is None or self.member.member_id not in known.members:
-            self.member.end(error_of(code, self.group, self.shard.cause))
+            offered = frozenset() if known is None else known.common_protocols()
+            self.member.end(error_of(code, self.group, self.shard.cause, offered))
         elif not self.member.ended:
             self.timers.set(("retry", self), RETRY_MS, self.member.retry)
 
