@@ -24,7 +24,6 @@ from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.coordination.transactions.state_records import write_key, write_state
 from topicfs.coordination.transactions.transaction import Status, Transaction
 from topicfs.migration import takeover
-from topicfs.migration.cluster import GroupPosition
 from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
@@ -185,5 +184,5 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
     engine.close()
     given().prepare(cluster)
     given().place()
-    assert {"g": {PLACES[0]: GroupPosition(Offset(3))}} == cluster.groups
+    assert {"g": {PLACES[0]: Position(Offset(3))}} == cluster.groups
     assert contents(disk, DATA)[PLACES[0]] == contents(disk, LOG_DIR)[PLACES[0]]
