@@ -36,10 +36,10 @@ MAX_MEMORY_BYTES = 8 << 30
 
 
 def pytest_configure() -> None:
-    """Limit the memory of each process, prepare Spark's environment, and restore the default handling of SIGINT.
+    """Limit the memory of each process, prepare Spark's environment, and let programs of tests receive signals.
 
-    With SPARK_SUBMIT_OPTS Spark starts and ends quickly. SIGINT is ignored if the tests run as a shell's background
-    job; with the default restored, tests can interrupt the programs that they start.
+    With SPARK_SUBMIT_OPTS Spark starts and ends quickly. A shell's background job ignores SIGINT, and programs of
+    nohup(1) ignore SIGHUP. Programs that the tests start would inherit this.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
@@ -49,6 +49,8 @@ def pytest_configure() -> None:
         os.environ["PYSPARK_PYTHON"] = spark_python()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # Programs that are started get the default instead.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

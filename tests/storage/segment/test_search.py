@@ -118,7 +118,7 @@ def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
     on_disk.log.delete_records(4)
     for _ in range(2):
         on_disk.log.append(claiming(50_000), encoded_here=True)
-    with pytest.raises(OversizeError, match=r"00000\.log: position \d+: 100150 bytes of records searched"):
+    with pytest.raises(OversizeError, match=r"00000\.log: position \d+: 100150 bytes read in vain"):
         on_disk.log.offset_for_timestamp(5)
 
 
