@@ -144,6 +144,7 @@ def unmount(path: Path) -> str | None:
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("umount_report"))
+        before = _holders(device)
         unmount_command(mountpoint, lazily=not daemon)
         if process is None:
             return (
@@ -151,10 +152,12 @@ def unmount(path: Path) -> str | None:
                 if daemon
                 else f"{path}: its daemon had been killed; the next mount recovers the data directories"
             )
-        if not _ended(process, HELD_SECONDS) and (held := _holders(device)):
+        # A later mount of another filesystem may get the number of the device: it was not there before.
+        held = {} if _ended(process, HELD_SECONDS) else _holders(device)
+        if places := ", ".join(held[one] for one in held if one in before):
             # The daemon ends only when the last of its mounts is gone.
             signal.pidfd_send_signal(process, signal.SIGTERM)
-            word = f"{path}: unmounted and ended, but it is still mounted elsewhere and dead there: {held}"
+            word = f"{path}: unmounted and ended, but it is still mounted elsewhere and dead there: {places}"
         if not _ended(process, UNMOUNT_SECONDS):
             raise MountError(f"{path}: unmounted, but its daemon (process {daemon['pid']}) has not ended yet")
         lost = [] if words is None else read_last_words(words)
@@ -163,15 +166,15 @@ def unmount(path: Path) -> str | None:
     return word
 
 
-def _holders(device: str) -> str:
-    """Return where else the filesystem is mounted (other paths, containers), with a process for each place."""
+def _holders(device: str) -> dict[str, str]:
+    """Return the paths where a filesystem is mounted, here and in containers, each with a process that sees it."""
     found: dict[str, str] = {}
     for process in processes():
         with suppress(OSError):
             for path, mounted in mounts(FSTYPE, process.pid).items():
                 if mounted == device:
                     found.setdefault(path, f"{path} of process {process.pid} ({process.program})")
-    return ", ".join(found.values())
+    return found
 
 
 def _users(mountpoint: str) -> Iterator[str]:

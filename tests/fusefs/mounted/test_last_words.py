@@ -15,6 +15,7 @@ from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
+from topicfs.fusefs.mounting import mountpoint
 from topicfs.fusefs.mounting.mountpoint import LastWords, MountError, read_last_words, shortened, unmount
 
 pytestmark = pytest.mark.fuse
@@ -80,6 +81,27 @@ def test_programs_that_use_a_mount_are_named(mount: Mount, monkeypatch: pytest.M
         time, "sleep", lambda _seconds: status.close()
     )  # The program closes its file while `unmount` waits for its next attempt.
     assert None is unmount(mount.path)
+
+
+def test_a_later_mount_with_the_same_device_number_is_not_named(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another filesystem gets the number of the device after the unmount, it does not count as the same mount."""
+    device = mountpoint.mounts("fuse.topicfs")[str(mount.path)]
+    see, wait = mountpoint.mounts, mountpoint._ended
+
+    def mounts(fstype: str | None = None, process: str = "self") -> dict[str, str]:
+        found = see(fstype, process)
+        return found if str(mount.path) in see(fstype) else {**found, "/srv/later": device}
+
+    monkeypatch.setattr(mountpoint, "mounts", mounts)
+    monkeypatch.setattr(
+        mountpoint,
+        "_ended",
+        lambda process, seconds: seconds != mountpoint.HELD_SECONDS and wait(process, seconds),
+    )
+    assert None is unmount(mount.path)
+    assert 0 == ended(mount)
 
 
 def test_a_mount_in_another_namespace_ends_and_is_named(unmounted: Mount) -> None:
