@@ -66,7 +66,7 @@ def cases(conditions: Conditions) -> Cases:
         for size, codec in conditions.choose(full=SHAPES, short=()):
             yield from _perf(servers, directory, size, codec)
         yield from _one_record(servers, conditions.choose(full=1000, short=100))
-        goal = Goal(of=BROKER, target=0.2, floor=0.3)
+        goal = Goal(of=BROKER, target=0.2, floor=0.14)
         yield _case("memory after the load", units.MEGABYTES, servers.each(_resident_megabytes), goal)
         if not conditions.short:
             yield from _idle_consumers(servers, 1000)
@@ -93,7 +93,7 @@ def _kcat(servers: Servers, directory: Path, size: int) -> Cases:
         return size / 1e6 / seconds_of(command)  # It ends only after all records.
 
     speed = units.MEGABYTES_A_SECOND
-    yield _case("kcat -P", speed, servers.each(produce), Goal(of=BROKER, target=0.5, floor=0.25))
+    yield _case("kcat -P", speed, servers.each(produce), Goal(of=BROKER, target=0.5, floor=0.35))
     yield _case("kcat -C", speed, servers.each(consume), Goal(of=BROKER, target=1.0, floor=0.4))
 
 
