@@ -33,7 +33,10 @@ MEMBER = f"consumer-{GROUP}-1-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
 
 
 class Filled(NamedTuple):
-    """A batch that ends at a given position of its segment. It has a record for each offset, unless it is compacted."""
+    """A batch of the example, by its first and last offset and by the position in the segment where it ends.
+
+    The batch has a record for each offset from the first to the last, unless it is `compacted`.
+    """
 
     first_offset: int
     last_offset: int

@@ -30,7 +30,7 @@ FEWEST_ROUNDS = 3
 
 
 class RoundsEndedError(Exception):
-    """A side that reuses the rounds of another case has no rounds left."""
+    """A side takes its figures from the rounds of another case, and all of these rounds are used up."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:

@@ -43,6 +43,8 @@ from topicfs.storage.model import Offset, Record, Timestamp
 
 BROKER, IDLE, BESIDE_BROKER = "broker", "idle mount", "beside a producer of a broker"
 MAX_ROUNDS, BYTES = 3, 100 * 10**6
+START_SECONDS = 120.0
+"""Time limit for a server to answer its first request."""
 SHAPES = ((100, "none"), (1000, "none"), (100, "lz4"), (1000, "lz4"))
 FETCH_BY_NAME, PRODUCE_BY_NAME = FETCH.asked_from(4, before=7), PRODUCE.asked_from(3, before=13)
 
@@ -155,7 +157,9 @@ def _idle_consumers(servers: Servers, count: int) -> Cases:
     def poll(server: BrokerTools) -> float:
         before, sent = processor_seconds_of(server.pid), []
         for one in connected[server.pid]:
-            time.sleep(0.5 / count)  # Consumers do not wait in step.
+            time.sleep(
+                0.5 / count
+            )  # Spreads the requests over the 500 ms, as consumers that started at different times do.
             sent.append((one, one.begin(FETCH_BY_NAME, request)))
         for one, waiting in sent:
             one.end(waiting)
@@ -192,6 +196,7 @@ def _echo(broker: BrokerTools, directory: Path) -> Cases:
 
         def delays(side: str) -> list[float]:
             producers[side].send_signal(signal.SIGCONT)
+            # A shell's lines come apart: without the pause, each echo would find the daemon still busy with the last.
             found = repeat(echo, setup=partial(time.sleep, 0.002), repeat=300, number=1)
             producers[side].send_signal(signal.SIGSTOP)
             return found
@@ -201,7 +206,8 @@ def _echo(broker: BrokerTools, directory: Path) -> Cases:
             command = server.perf_producer("busy", 10**9, payload, "acks=all")
             producers[side] = stack.enter_context(started(command, stdout=subprocess.DEVNULL))
             while not server.client.offset_for("busy"):
-                time.sleep(0.1)  # Its JVM starts.
+                assert producers[side].poll() is None, "the producer ended before its first record"
+                time.sleep(0.1)  # Asks again: its JVM takes seconds to start.
             producers[side].send_signal(signal.SIGSTOP)
         sides = {side: partial(delays, side) for side in (OURS, IDLE, BESIDE_BROKER)}
         yield from _percentiles("echo beside a producer", sides, IDLE, BESIDE_BROKER)
@@ -240,13 +246,21 @@ def _start_broker(tools: BrokerTools, directory: Path) -> float:
 
 
 def _connection(address: str) -> Connection:
-    """Connect to a server that may not have started yet. On return it has answered ApiVersions."""
+    """Connect to a server that may not have started yet. On return it has answered ApiVersions.
+
+    Raises UnreachableError after START_SECONDS.
+    """
     host, _, port = address.partition(":")
+    deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             return Connection(Server(host, int(port)))
         except UnreachableError:
-            time.sleep(0.001)
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(
+                0.001
+            )  # Nothing tells when a port opens. The pause is the error of the measured start.
 
 
 BENCHMARK = Benchmark(

@@ -76,7 +76,7 @@ class Security:
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
     ignored: tuple[str, ...] = ()
-    """Names of the file's settings that topicfs does not know, except settings meant for other clients."""
+    """Settings in the file that topicfs does not know. Settings that only other clients need are not in this list."""
 
 
 PLAINTEXT = Security()

@@ -21,7 +21,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import printable
 
 END = "."
-"""The last line of a report. Without this line, the daemon did not end cleanly."""
+"""The last line of each complete report. If a report lacks this line, its daemon did not end cleanly."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
 """Maximum number of characters to read from `@status`."""

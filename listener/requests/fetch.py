@@ -86,7 +86,7 @@ def _answer(
 
 
 def _is_news(session: Session, key: Key, one: _Found) -> bool:
-    """Return whether the answer must include a partition. Also store the partition's offsets in the session."""
+    """Store the offsets of a partition in the session. Return whether the answer must include the partition."""
     now = LastShown(one.values["highWatermark"], one.values["logStartOffset"])
     before = session.shown.get(key)
     session.shown[key] = now

@@ -244,11 +244,10 @@ class Columns:
     def is_numbered_from(self, first: cython.longlong) -> bool:
         """Return whether the offsets are `first`, `first` + 1, and so on without a gap."""
         column: cython.p_longlong = memory.int64s_of(self._block)
-        index: cython.Py_ssize_t
-        for index in range(self._count):  # noqa: SIM110 (a generator would make an object for each record)
-            if column[index] != first + index:
-                return False
-        return True
+        index: cython.Py_ssize_t = 0
+        while index < self._count and column[index] - index == first:
+            index += 1
+        return index == self._count
 
     def find(self, offset: int) -> int:
         """Return the index of the first record at or after `offset`; if there is none, the number of records."""

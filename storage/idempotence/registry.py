@@ -83,7 +83,7 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
             }
             self._write({**others, (name, source): progress}, self.directories())
 
-    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[tuple[str, str], InputProgress]:  # noqa: ARG002 (only the commit record can search)
+    def _parse_file(self, data: bytes, path: Path, _prefix: str) -> dict[tuple[str, str], InputProgress]:
         try:
             content = json.loads(data)
             if content["version"] != VERSION:

@@ -109,7 +109,10 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Reverse the order of the producers after the first `known`: a broker's snapshots have the newest first."""
+        """Keep the first `known` producers in place, and reverse the order of the others.
+
+        Snapshots of brokers list the newest producer first.
+        """
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 

@@ -230,7 +230,7 @@ def joined_by_request(client: RawClient) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_clients_stay_members_while_the_daemon_starts_again(tmp_path: Path, ending: signal.Signals) -> None:
-    """After a restart of the daemon, clients continue in their generation, as after a restart of a broker.
+    """While the daemon starts again, clients stay members of their groups in the same generation, as with a broker.
 
     A worker of Kafka Connect that had to join again would get no tasks for five minutes.
     """

@@ -84,7 +84,7 @@ def by_partition(rows: Iterable[Iterable[Any]]) -> dict[int, list[tuple[int, str
 def test_all_readers_get_the_same_records_in_the_same_order(
     mount: Mount, java: Java, spark: Any, tmp_path: Path
 ) -> None:
-    """While five producers write to a topic, five readers get each record once, in the order of the offsets."""
+    """Five producers and five readers use a topic at once. Each reader gets each record once, in offset order."""
     address = next(line.split()[1] for line in mount.status.splitlines() if line.startswith("listener "))
     at = ("--bootstrap-server", address, "--topic", "orders")
     with ExitStack() as stack:

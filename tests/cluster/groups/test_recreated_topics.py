@@ -45,7 +45,7 @@ def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[st
 
 
 def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Return a function that changes Metadata answers: the broker lags, so TOPIC still has the id `topic_id`."""
+    """Return a function that makes a Metadata answer stale: the answer gives TOPIC its former id, `topic_id`."""
 
     def change(answer: dict[str, Any]) -> Mapping[str, Any]:
         topics = answer["topics"]

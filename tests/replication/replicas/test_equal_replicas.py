@@ -224,9 +224,9 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
 
 
 def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
-    """If a replica is elected uncleanly while it catches up, the copying step in progress is finished first.
+    """An unclean election may choose a replica that is still copying from the former leader.
 
-    No further step copies records of the former leader.
+    The replica finishes the step that has begun, and copies nothing more from the former leader.
     """
     two = Replicated()
     two.engine.create_topic("orders")

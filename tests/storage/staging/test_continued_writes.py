@@ -113,7 +113,7 @@ def test_records_deleted_in_between_are_not_appended_again(expired):
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_in_between_has_nothing_appended_again(expired, others):
-    """If records of a half-appended write were compacted, they are not appended again.
+    """A write that was half appended is continued. Its records that compaction has removed are not appended again.
 
     The write's last batch shows how much was appended. If neither this batch nor the producer is known, the owner
     stops.

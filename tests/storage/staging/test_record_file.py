@@ -58,7 +58,7 @@ def test_what_was_noted_is_read() -> None:
 def test_a_reader_sees_no_damage_while_the_first_commit_is_written(
     monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """A reader in another process sees no damage while the record's file is created by the first commit."""
+    """A process that reads the file while the first commit creates it finds no damage."""
     disk = SimulatedDisk()
     note(disk, 7)
     record = record_on(disk)
