@@ -53,6 +53,7 @@ from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.manager import Machine
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import ProducerId, TopicPartition
+from topicfs.storage.partitioning import least_count
 from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 
@@ -111,6 +112,7 @@ class Takeover:
         topics = self._find_topics(log_dirs)
         # Check all before anything is written.
         self._check_free(topics)
+        self._check_whole()
         copies = self._plan_copies(topics, link=link)
         transactions = read_transactions(self._files, directories_of(log_dirs, TRANSACTIONS_TOPIC))
         groups = self._find_groups(log_dirs, topics, committing(transactions))
@@ -263,6 +265,16 @@ class Takeover:
                 raise StorageError(
                     f"{topic.name}: {', '.join(map(str, self._data))} has another topic of that name; "
                     f"nothing is overwritten"
+                )
+
+    def _check_whole(self) -> None:
+        """Raise StorageError if our directories lack a partition of a topic in which coordinators keep names."""
+        for topic in (POSITIONS_TOPIC, STATES_TOPIC, TRANSACTIONS_TOPIC):
+            numbers = [one.partition for one in self._our_partitions() if one.topic == topic]
+            if least_count(numbers) != len(numbers):
+                raise StorageError(
+                    f"{', '.join(map(str, self._data))}: some partitions of {topic} are not here; "
+                    "add the data directories that have them"
                 )
 
     def _our_partitions(self) -> dict[TopicPartition, Path]:

@@ -186,3 +186,20 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
     given().place()
     assert {"g": {PLACES[0]: Position(Offset(3))}} == cluster.groups
     assert contents(disk, DATA)[PLACES[0]] == contents(disk, LOG_DIR)[PLACES[0]]
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_a_directory_that_lacks_a_partition_of_a_coordinator_is_refused(topic: str) -> None:
+    """If our directory lacks a partition of a coordinator's topic, the takeover is refused before it changes anything."""
+    disk = left(Status.ONGOING)
+    engine = served(disk, DATA)
+    engine.create_topic(topic, partitions=3)
+    engine.close()
+    lost = DATA / f"{topic}-1"
+    for entry in disk.list_directory(lost):
+        disk.unlink(lost / entry.name)
+    disk.remove_directory(lost)
+    before = disk.tree()
+    with pytest.raises(StorageError, match=f"some partitions of {topic} are not here"):
+        take(disk)
+    assert before == disk.tree()
