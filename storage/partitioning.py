@@ -75,11 +75,17 @@ def keyed_count(topic: str, numbers: Collection[int]) -> int:
     return count
 
 
-def partition_of_name(name: str, numbers: Collection[int], holds: Callable[[int], bool]) -> int | None:
+def partition_of_name(topic: str, name: str, numbers: Collection[int], holds: Callable[[int], bool]) -> int:
     """Return the coordinator partition of `name` in a topic whose partitions `numbers` are here.
 
-    If others are missing, their count is unknown: return the partition that `holds` the name, or None.
+    If others are missing, their count is unknown: return the partition that `holds` the name. Raises
+    PartitionOfflineError if there is none.
     """
     if least_count(numbers) == len(numbers):
         return coordinator_partition(name, len(numbers))
-    return next(filter(holds, numbers), None)
+    for number in filter(holds, numbers):
+        return number
+    raise PartitionOfflineError(
+        f"{topic}: some of its partitions are not here, so the partition of {name} is unknown; add the data directories "
+        "that have them"
+    )

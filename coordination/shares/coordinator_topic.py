@@ -11,7 +11,6 @@ from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import (
     CorruptBatchError,
     CorruptionError,
-    GroupError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -55,18 +54,12 @@ class CoordinatorTopic:
     def number_of(self, name: str, holds: Callable[[int], bool]) -> int:
         """Return the partition number for the key `name`; `partition_of_name` explains `holds`.
 
-        Raises UnknownTopicError if the topic does not exist, GroupError if the partition is unknown.
+        Raises UnknownTopicError if the topic does not exist, PartitionOfflineError if the partition is unknown.
         """
         numbers = self.numbers()
         if not numbers:
             raise UnknownTopicError(f"{self.name}: no such topic")
-        number = partition_of_name(name, numbers, holds)
-        if number is None:
-            raise GroupError(
-                f"{self.name}: some of its partitions are not here, so the partition of {name} is unknown; "
-                "add the data directories that have them"
-            )
-        return number
+        return partition_of_name(self.name, name, numbers, holds)
 
     def partition(self, number: int) -> Partition:
         return self._engine.partition(self.name, number)

@@ -167,9 +167,12 @@ class TransactionCoordinator:
         if not shards:
             yield None
             return
-        number = partition_of_name(name, shards, lambda one: name in shards[one].transactions)
-        if number is None:
-            raise RequestError(Code.NOT_COORDINATOR)
+        try:
+            number = partition_of_name(
+                TRANSACTION_STATE, name, shards, lambda one: name in shards[one].transactions
+            )
+        except errors.PartitionOfflineError as error:
+            raise RequestError(Code.NOT_COORDINATOR) from error
         shard = shards[number]
         with shard.lock:
             shard.check()

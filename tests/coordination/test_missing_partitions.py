@@ -17,7 +17,7 @@ from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.replication import EmbeddedEngine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.errors import GroupError
+from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 
@@ -89,9 +89,9 @@ def test_a_group_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
     engine.groups.set_positions(HERE[0], {PLACE: Position(1)})
     engine = lose(disk, engine, "__consumer_offsets")
     for name in LOST:
-        with pytest.raises(GroupError, match="some of its partitions are not here"):
+        with pytest.raises(PartitionOfflineError, match="some of its partitions are not here"):
             engine.groups.positions(name)
-        with pytest.raises(GroupError, match="some of its partitions are not here"):
+        with pytest.raises(PartitionOfflineError, match="some of its partitions are not here"):
             engine.groups.set_positions(name, {PLACE: Position(1)})
     assert [HERE[0]] == list(engine.groups.listed())
     engine.close()
@@ -107,7 +107,7 @@ def test_a_queue_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
     session.close()
     engine = lose(disk, engine, "__consumer_offsets")
     assert engine.share_groups.group(HERE[0]).open(["orders"], holder="").take() is not None
-    with pytest.raises(GroupError, match="some of its partitions are not here"):
+    with pytest.raises(PartitionOfflineError, match="some of its partitions are not here"):
         engine.share_groups.group(LOST[0]).open(["orders"], holder="")
     engine.close()
 

@@ -341,7 +341,8 @@ class Runner:
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
         """Return the shard of a group; None if `__consumer_offsets` does not exist.
 
-        With `to_write`, the topic is created if it is missing. Raises GroupError, ReadOnlyError, OSError.
+        With `to_write`, the topic is created if it is missing. Raises GroupError, PartitionOfflineError,
+        ReadOnlyError, OSError.
         """
         if to_write:
             self.check_writable()
@@ -349,12 +350,7 @@ class Runner:
                 self._make_topic()
         if not self.shards:
             return None
-        number = partition_of_name(group, self.shards, lambda one: self.shards[one].holds(group))
-        if number is None:
-            raise GroupError(
-                f"{TOPIC}: some of its partitions are not here, so the partition of the group {group} is unknown; "
-                "add the data directories that have them"
-            )
+        number = partition_of_name(TOPIC, group, self.shards, lambda one: self.shards[one].holds(group))
         shard = self.shards[number]
         shard.check()
         return shard
