@@ -35,28 +35,35 @@ class Text(NamedTuple):
     line: int
     kind: str
     words: str
-    code: str = ""
-    """The first line of the code that a docstring describes."""
+    beside: str = ""
+    """What a reader sees beside the text: the code that a docstring describes, or the words before a sentence."""
 
 
 def texts(path: str) -> Iterator[Text]:
     """Yield the texts of one file."""
     source = (ROOT / path).read_text()
     found = _of_python(source) if path.endswith(".py") else _of_document(source)
-    for kind, line, text, code in found:
-        words = " ".join(re.sub(r"^[#>*-]+ ", "", text.strip()).split())
+    for kind, line, text, beside in found:
+        words = _on_one_line(text)
         if len(re.findall(r"[A-Za-z]{2,}", words)) >= FEWEST_WORDS:
-            yield Text(path, line, kind, words, code)
+            yield Text(path, line, kind, words, beside)
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(re.sub(r"^[#>*-]+ ", "", text.strip()).split())
 
 
 def _of_python(source: str) -> Iterator[tuple[str, int, str, str]]:
     """Yield a module's docstrings, including those of attributes, its error messages and its options' help."""
-    for node in ast.walk(ast.parse(source)):
+    nodes = list(ast.walk(ast.parse(source)))
+    owners = {part: node.name for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
+    for node in nodes:
         for before, after in pairwise([node, *getattr(node, "body", ())] if _has_statements(node) else ()):
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = after.value.value
                 if isinstance(text, str):
-                    yield "docstring", after.lineno, text, _head(before)
+                    owner = f"{owners[before]}: " if before in owners else ""
+                    yield "docstring", after.lineno, text, owner + _head(before)
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from (("message", arg.lineno, _shown(arg), "") for arg in node.exc.args)
         elif isinstance(node, ast.keyword) and node.arg == "help":
@@ -85,12 +92,19 @@ def _shown(node: ast.expr) -> str:
 
 
 def _of_document(source: str) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the sentences of paragraphs and list items, and the cells of tables."""
+    """Yield the sentences of paragraphs and list items, and the cells of tables, with what precedes them."""
     prose = _CODE_BLOCK.sub(lambda block: "\n" * block[0].count("\n"), source)
+    before = columns = ""
     for part in _PARAGRAPH.finditer(prose):
-        pieces = re.finditer(r"[^|]+", part[0]) if part[0].startswith("|") else _SENTENCE.finditer(part[0])
-        for piece in pieces:
-            yield "sentence", prose.count("\n", 0, part.start() + piece.start()) + 1, piece[0], ""
+        is_row = part[0].startswith("|")
+        if is_row and not columns:
+            columns = _on_one_line(part[0])
+        elif not is_row:
+            columns = ""
+        for piece in re.finditer(r"[^|]+", part[0]) if is_row else _SENTENCE.finditer(part[0]):
+            line = prose.count("\n", 0, part.start() + piece.start()) + 1
+            yield "sentence", line, piece[0], f"{columns} … {_on_one_line(part[0])}" if is_row else before
+            before = _on_one_line(piece[0])
 
 
 def main() -> None:
@@ -107,8 +121,8 @@ def main() -> None:
     files = [path for path in listing if path.endswith((".py", ".md")) and (ROOT / path).is_file()]
     known = [text for path in files for text in texts(path) if options.kind in {None, text.kind}]
     for text in sorted(random.Random(options.seed).sample(known, min(options.sample, len(known)))):
-        code = f" of {text.code}" if text.code else ""
-        print(f"{text.path}:{text.line}: {text.kind}{code}\n    {text.words}")
+        beside = f" {'of' if text.kind == 'docstring' else 'after'} {text.beside}" if text.beside else ""
+        print(f"{text.path}:{text.line}: {text.kind}{beside}\n    {text.words}")
 
 
 if __name__ == "__main__":
