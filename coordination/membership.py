@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -88,25 +87,18 @@ class PendingPosition(NamedTuple):
     producer_id: ProducerId
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPositions:
-    committed: Mapping[TopicPartition, CommittedPosition] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    pending: Mapping[TopicPartition, Sequence[PendingPosition]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+class GroupPositions(NamedTuple):
+    committed: Mapping[TopicPartition, CommittedPosition] = MappingProxyType({})
+    pending: Mapping[TopicPartition, Sequence[PendingPosition]] = MappingProxyType({})
     """Positions in open transactions. The committed positions apply until those transactions end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
+class GroupListing(NamedTuple):
     name: str
     state: GroupState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
     """group.instance.id of a static member."""
@@ -122,8 +114,7 @@ class MemberDescription:
     partitions: tuple[TopicPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     name: str
     state: GroupState
     generation: int
@@ -134,8 +125,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(NamedTuple):
     """The topics and patterns that a member wants to read."""
 
     topics: frozenset[str] = frozenset()
@@ -149,18 +139,15 @@ class Subscription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberPartitions:
+class MemberPartitions(NamedTuple):
     generation: int = -1
     """Generation of the group in which the partitions were assigned; -1 before the member is admitted."""
     partitions: frozenset[TopicPartition] = frozenset()
     wanted_back: frozenset[TopicPartition] = frozenset()
     """The partitions to give up: the reader stops handing out their records, and then calls `give_up`."""
-    positions: Mapping[TopicPartition, CommittedPosition | None] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    positions: Mapping[TopicPartition, CommittedPosition | None] = MappingProxyType({})
     """The group's position in each partition when the partition was assigned; None if the group had no position."""
-    topic_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    topic_ids: Mapping[str, str] = MappingProxyType({})
     """The ids, by topic name, that the topics had when their partitions were assigned."""
     lost: Exception | None = None
     """Why the membership has ended; the member then holds no partitions. None while it lasts."""
@@ -172,8 +159,7 @@ class MemberPartitions:
     def without(self, gone: Collection[TopicPartition]) -> MemberPartitions:
         """Return a copy that lacks the partitions in `gone`."""
         left = {one: position for one, position in self.positions.items() if one not in gone}
-        return replace(
-            self,
+        return self._replace(
             partitions=self.partitions.difference(gone),
             wanted_back=self.wanted_back.difference(gone),
             positions=MappingProxyType(left),

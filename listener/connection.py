@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import select
 import socket
-import ssl
 import threading
 import time
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
-from topicfs.listener.authentication import Authentication
 from topicfs.listener.broker import Broker, Client, Request
 from topicfs.listener.counts import UNAUTHENTICATED, ClientName, RequestNote, client_name, first_error
 from topicfs.listener.errors import BadRequestError
@@ -21,6 +20,11 @@ from topicfs.listener.security.files import ListenerSecurity
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import Values
+
+if TYPE_CHECKING:
+    import ssl
+
+    from topicfs.listener.authentication import Authentication
 
 _LOGGER = logging.getLogger("topicfs")
 _DISCONNECTED = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -37,8 +41,12 @@ class ClientConnection:
         self._broker = broker
         self._socket = connected
         self._tls = security.tls
-        self._sasl = None if security.users is None else Authentication(security.users)
+        self._sasl: Authentication | None = None
         """The authentication of the client; None once the client is authenticated."""
+        if security.users is not None:
+            from topicfs.listener.authentication import Authentication
+
+            self._sasl = Authentication(security.users)
         self._deadline = time.monotonic() + broker.limits.authentication_seconds
         """Time by which the client must be authenticated."""
         self._event = threading.Event()
@@ -111,6 +119,8 @@ class ClientConnection:
 
     def _encrypt(self, tls: ssl.SSLContext) -> None:
         """Do the TLS handshake, in which `end` and `cut` may be called. Raises BadRequestError, OSError."""
+        import ssl
+
         self._socket = tls.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         if self._ended:
             raise ConnectionAbortedError("the listener is closing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from typing import TypeAlias
 
 from topicfs.storage.model import Buffer, FileSpan
@@ -12,6 +11,11 @@ from topicfs.storage.model import Buffer, FileSpan
 _COPIED_BYTES = 64 << 10
 """How much of a piece is read into memory at a time, to be sent over TLS."""
 _TRUNCATED = "a segment was truncated while it was sent"
+
+
+def is_encrypted(connection: socket.socket) -> bool:
+    """Return whether the connection uses TLS. Needs no `ssl`, whose import would delay the start of every server."""
+    return type(connection) is not socket.socket
 
 
 class FilePiece:
@@ -26,12 +30,12 @@ class FilePiece:
 
     def send_to(self, connection: socket.socket) -> None:
         """Send the piece with sendfile(2), without copying it into this process; over TLS, copy it. Raises OSError."""
-        if isinstance(connection, ssl.SSLSocket):
+        if is_encrypted(connection):
             self._send_encrypted(connection)
         elif connection.sendfile(self, self._at, self._size) < self._size:
             raise OSError(_TRUNCATED)
 
-    def _send_encrypted(self, connection: ssl.SSLSocket) -> None:
+    def _send_encrypted(self, connection: socket.socket) -> None:
         self.seek(self._at)
         while left := self._at + self._size - self._read_at:
             data = self.read(min(left, _COPIED_BYTES))

@@ -7,14 +7,13 @@ answer int32 size | int32 correlation id, tags | the answer's fields
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from topicfs.listener.errors import BadRequestError
-from topicfs.listener.file_piece import FilePiece, Piece
+from topicfs.listener.file_piece import FilePiece, Piece, is_encrypted
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.protocol.notation import Api
 from topicfs.storage.model import Buffer
@@ -105,7 +104,7 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
 
 def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
     """Send the size of an answer, and the answer. Raises OSError."""
-    more = 0 if isinstance(connection, ssl.SSLSocket) else _MORE
+    more = 0 if is_encrypted(connection) else _MORE
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:

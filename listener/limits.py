@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from topicfs.listener.errors import BadRequestError
 from topicfs.storage.config.broker import EngineConfig
@@ -16,8 +15,7 @@ _LONGEST_SECONDS = 1e8
 """Longest time limit: three years. A socket cannot wait for much longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerLimits:
+class ListenerLimits(NamedTuple):
     """The limits of one listener. A name in parentheses is the broker's setting for the same limit."""
 
     max_request_bytes: int = 100 << 20

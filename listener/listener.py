@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from topicfs.coordination.engine import Engine
 from topicfs.listener.address import Endpoint, bound_socket
@@ -31,8 +31,7 @@ SHOWN_CLIENTS = 10
 """Number of clients that `@status` shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerOptions:
+class ListenerOptions(NamedTuple):
     """The addresses of a listener, and who may connect."""
 
     endpoint: Endpoint
@@ -40,7 +39,7 @@ class ListenerOptions:
     """The address that the listener names to clients (a broker's advertised.listeners). None: `endpoint`."""
     any_address: bool = False
     """True to accept connections from other machines even without TLS or without authentication."""
-    security: SecurityFiles = field(default_factory=SecurityFiles)
+    security: SecurityFiles = SecurityFiles()
     remedy: str = "require TLS and users with --tls-certificate and --listen-users, or add --listen-any"
     """What an error suggests for an address that other machines can reach."""
     limits: ListenerLimits | None = None

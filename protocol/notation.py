@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from topicfs.storage.wire import Schema, parse_fields
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One kind of request with its answer."""
 
     key: int
@@ -22,7 +21,7 @@ class Api:
 
     def asked_from(self, version: int, *, before: int | None = None) -> Api:
         """Return a copy for a client that uses no version below `version`, and none from `before` on."""
-        return replace(self, asked_since=version, asked_before=before)
+        return self._replace(asked_since=version, asked_before=before)
 
     @property
     def asked_versions(self) -> range:

@@ -13,7 +13,6 @@ deleted, the log rolls first, so that an empty segment stays at its end (kafka-s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
@@ -44,8 +43,7 @@ class PlannedRemoval(NamedTuple):
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What retention decided about a log."""
 
     removals: tuple[PlannedRemoval, ...]
@@ -53,12 +51,11 @@ class Decision:
     """True if every segment is deleted, so that an empty segment must follow them."""
 
     @property
-    def count(self) -> int:
+    def removed_segments(self) -> int:
         return sum(removal.segments for removal in self.removals)
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(NamedTuple):
     segments: Sequence[SegmentInfo]
     """Oldest first, the active segment last; sizes are sizes of `.log` files."""
     log_start_offset: Offset
@@ -147,7 +144,7 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
 def due_start(log: Log) -> Offset:
     """Return where a log begins once all segments that are due now are removed. Raises OSError."""
     bases = log.chain.base_offsets
-    due = _decide(log, log.parts.clock()).count
+    due = _decide(log, log.parts.clock()).removed_segments
     return max(log.log_start_offset, bases[min(due, len(bases) - 1)])
 
 

@@ -24,9 +24,8 @@ import re
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import Buffer
@@ -59,8 +58,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(NamedTuple):
     """One field: `kind` is a type, `array` (of the type or structure `of`), or `structure` (of the fields `of`).
 
     If `kind` is `records`, a reader gets a view of the bytes, and a writer does not copy them.
@@ -87,8 +85,7 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schema:
+class Schema(NamedTuple):
     """A message: its fields, its versions, and the first version that is flexible."""
 
     name: str
@@ -181,14 +178,14 @@ def _field(name: str, tokens: list[str]) -> Field:
 
 def _qualified(field: Field, token: str) -> Field:
     if token.startswith("?"):
-        return replace(field, nullable_since=int(token[1:-1] or 0))
+        return field._replace(nullable_since=int(token[1:-1] or 0))
     if token.startswith("@"):
-        return replace(field, tag=int(token[1:]))
+        return field._replace(tag=int(token[1:]))
     if token.startswith("="):
-        return replace(field, default=None if token == "=null" else int(token[1:]))  # noqa: S105 (no password)
+        return field._replace(default=None if token == "=null" else int(token[1:]))  # noqa: S105 (no password)
     found = _VERSIONS.fullmatch(token)
     assert found is not None, token
-    return replace(field, since=int(found[1]), until=int(found[2] or NEWEST))
+    return field._replace(since=int(found[1]), until=int(found[2] or NEWEST))
 
 
 class _Reader:

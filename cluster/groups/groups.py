@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import replace
 
 from topicfs.cluster.brokers.brokers import Backoff
 from topicfs.cluster.brokers.coordinators import Coordinators
@@ -119,11 +118,10 @@ class ClusterGroups:
             return found
         # Coordinators do not report the generation of a classic group, but the members in this process know
         # it.
-        return replace(
-            found,
+        return found._replace(
             generation=min(one.stable_generation for one in readers),
             members=tuple(
-                replace(one, reader=own[one.member_id]) if one.member_id in own else one
+                one._replace(reader=own[one.member_id]) if one.member_id in own else one
                 for one in found.members
             ),
         )

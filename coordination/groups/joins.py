@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from topicfs.coordination.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
@@ -223,11 +222,11 @@ class Joins:
         answer = self._phases.join_answer(group, member)
         if request.version >= VERSION_WITH_SKIPPED_ASSIGNMENT:
             skips = group.leader == new_id
-            member.answer_join(replace(answer, member_id=new_id, skip_assignment=skips))
+            member.answer_join(answer._replace(member_id=new_id, skip_assignment=skips))
         else:
             # Older clients do not know skip_assignment. They skip the assignment as well, because the answer
             # names the member's old id as the leader.
-            member.answer_join(replace(answer, member_id=new_id, leader=old_leader or "", members=()))
+            member.answer_join(answer._replace(member_id=new_id, leader=old_leader or "", members=()))
 
 
 def _set(

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from topicfs.coordination.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
 from topicfs.coordination.groups.requests import Code, JoinAnswer, SyncAnswer, Write
@@ -28,8 +27,7 @@ may be 0 or less.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
+class GroupLimits(NamedTuple):
     """The limits and delays of a coordinator, from its settings."""
 
     initial_rebalance_delay_ms: int = 3_000

@@ -8,8 +8,8 @@ coordinator's runner appends them and then calls `written`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from topicfs.coordination.membership import Position
@@ -74,8 +74,7 @@ NO_SESSION_MS = 0
 """The session timeout of a member of this process, which sends no heartbeats. No Kafka client has it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     """A request to join or rejoin a group."""
 
     group: str
@@ -109,8 +108,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinAnswer:
+class JoinAnswer(NamedTuple):
     """The answer to a JoinRequest."""
 
     code: Code = Code.NONE
@@ -124,8 +122,7 @@ class JoinAnswer:
     """All members in the leader's answer; empty in the answers to other members."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     """A request for the member's assignment; the leader's request carries all assignments."""
 
     group: str
@@ -134,7 +131,7 @@ class SyncRequest:
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = MappingProxyType({})
 
 
 class SyncAnswer(NamedTuple):
@@ -154,8 +151,7 @@ class LeavingMember(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitRequest:
+class OffsetCommitRequest(NamedTuple):
     """A request to commit positions."""
 
     group: str

@@ -6,8 +6,7 @@ Source: Kafka's RangeAssignor, RoundRobinAssignor and AbstractStickyAssignor. To
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.model import TopicPartition
 
@@ -15,8 +14,7 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 """Each member's partitions, by member id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribedMember:
+class SubscribedMember(NamedTuple):
     """A member of a group, as the assignors receive it."""
 
     member_id: str

@@ -11,7 +11,6 @@ import re
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -136,7 +135,7 @@ def _transaction(values: Values) -> dict[str, Any]:
 _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
     RecordDecoder.OFFSETS: {
         # A key of version 0 always has a value of version 0.
-        0: _RecordType(OFFSET_COMMIT_KEY, replace(OFFSET_COMMIT_VALUE, versions=range(1)), _position),
+        0: _RecordType(OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE._replace(versions=range(1)), _position),
         1: _RecordType(OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE, _position),
         2: _RecordType(GROUP_METADATA_KEY, GROUP_METADATA_VALUE, _group),
     },

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from topicfs.listener.security.tls import tls_context
-from topicfs.listener.security.users import Users, read_users
+if TYPE_CHECKING:
+    import ssl
+
+    from topicfs.listener.security.users import Users
 
 
 class ListenerSecurity(NamedTuple):
@@ -18,8 +18,7 @@ class ListenerSecurity(NamedTuple):
     users: Users | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecurityFiles:
+class SecurityFiles(NamedTuple):
     """The files of a listener's certificate and users.
 
     Without a certificate, connections are not encrypted. Without a file of users, clients need no password.
@@ -39,7 +38,13 @@ class SecurityFiles:
 
     def read(self) -> ListenerSecurity:
         """Read the files. Raises ListenerError."""
-        tls = None
+        tls = users = None
         if self.certificate is not None:
+            from topicfs.listener.security.tls import tls_context
+
             tls = tls_context(self.certificate, self.key, self.client_authority)
-        return ListenerSecurity(tls, None if self.users is None else read_users(self.users))
+        if self.users is not None:
+            from topicfs.listener.security.users import read_users
+
+            users = read_users(self.users)
+        return ListenerSecurity(tls, users)

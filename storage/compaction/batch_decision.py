@@ -7,7 +7,7 @@ and CleanedTransactionMetadata.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topicfs.storage.codec.control import ControlType
 from topicfs.storage.codec.headers import BatchHeader
@@ -15,16 +15,14 @@ from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.model import Offset, ProducerId, Timestamp, later
 
 
-@dataclass(frozen=True, slots=True)
-class LastOfProducer:
+class LastOfProducer(NamedTuple):
     """The last batch of a live producer: its last data batch or, if none is left, the marker of its newest epoch."""
 
     last_data_offset: Offset | None
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionParams:
+class RetentionParams(NamedTuple):
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
@@ -34,8 +32,7 @@ class RetentionParams:
     """A tombstone in an old format stays if its segment was modified after this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDecision:
+class BatchDecision(NamedTuple):
     """What happens to a batch's records, and to its header if no record is left."""
 
     discard_records: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.compaction.batch_decision import LastOfProducer, PassTransactions, RetentionParams
@@ -39,8 +39,7 @@ class CleaningStoppedError(StorageError):
     """The pass was asked to stop. Segments that it has replaced stay replaced; unfinished ones are discarded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """The result of a pass."""
 
     end_offset: Offset

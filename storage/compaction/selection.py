@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from topicfs.storage.model import Offset, Timestamp
@@ -23,8 +22,7 @@ class CleanableSegment(NamedTuple):
     """The first batch's largest timestamp; None if the segment is empty."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningParams:
+class CleaningParams(NamedTuple):
     segments: Sequence[CleanableSegment]
     """Oldest first. The last segment is active and is never cleaned."""
     log_start_offset: Offset
@@ -38,8 +36,7 @@ class CleaningParams:
     now: Timestamp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningPlan:
+class CleaningPlan(NamedTuple):
     """A pass over one log, which cleans [first_dirty_offset, end_offset)."""
 
     first_dirty_offset: Offset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from topicfs.storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
@@ -57,8 +56,7 @@ class OffsetResetChoice:
         return f"{value.kind}:{value.text}" if value.kind == BY_DURATION else value.kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(NamedTuple):
     """The settings of a group. Immutable: a change makes a new value."""
 
     # fmt: off
@@ -81,7 +79,7 @@ class GroupConfig:
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
         """Return the defaults with `overrides` applied. Raises InvalidConfigError for an unknown name or bad value."""
-        return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
+        return cls(**read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -7,8 +7,7 @@ because the next record would roll it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.compaction.cleaner import cleaning_params
 from topicfs.storage.compaction.selection import CleanableSegment, CleaningPlan, plan
@@ -21,8 +20,7 @@ from topicfs.storage.segment.roll import waited_ms
 DELETE_ALL_REASON = "all segments deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedRoll:
+class PlannedRoll(NamedTuple):
     partition: TopicPartition
     base_offset: Offset
     size_bytes: int
@@ -34,8 +32,7 @@ class PlannedRoll:
     """The longest time span that the segment may cover: segment.ms minus its jitter."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedDeletion:
+class PlannedDeletion(NamedTuple):
     partition: TopicPartition
     base_offset: Offset
     size_bytes: int
@@ -47,8 +44,7 @@ class PlannedDeletion:
     """The value of the setting that is the reason. If the reason is not a setting, the log start offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCleaning:
+class PlannedCleaning(NamedTuple):
     partition: TopicPartition
     plan: CleaningPlan
     min_ratio: float
@@ -122,7 +118,7 @@ def _planned_cleaning(log: Log, now: Timestamp, *, rolled: bool) -> Iterator[Pla
     params = cleaning_params(log, log.parts.first_dirty_offset, now)
     if rolled:
         fresh = CleanableSegment(log.log_end_offset, 0, NO_TIMESTAMP, None)
-        params = replace(params, segments=[*params.segments, fresh])
+        params = params._replace(segments=[*params.segments, fresh])
     found = plan(params)
     if found.due:
         yield PlannedCleaning(TopicPartition(log.topic, log.number), found, params.min_dirty_ratio)

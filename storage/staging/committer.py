@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from topicfs.storage.codec.batch import read_header, set_producer
@@ -73,7 +72,7 @@ class Committer:
             except (OSError, StorageError) as error:
                 self._area.refuse(write, str(error))
                 return
-            self._area.note(write, replace(manifest, begun=begun))
+            self._area.note(write, manifest._replace(begun=begun))
         if placement is None:
             self._append(manifest, begun)
         else:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from topicfs.storage.errors import CorruptionError
@@ -41,8 +41,7 @@ class LogPlacement(NamedTuple):
         return self.end if self.start is None else self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The offsets at which a write's batches go into the logs. Immutable.
 
         "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
@@ -109,20 +108,18 @@ class Content(NamedTuple):
         return cls(int(records), int(digest, 16))
 
 
-@dataclass(frozen=True, slots=True)
-class BegunAppend:
+class BegunAppend(NamedTuple):
     """The producer and the log ends of a write that has begun to be appended."""
 
     producer_id: ProducerId
     epoch: int
     end_offsets: Mapping[TopicPartition, Offset]
     """The log ends before the write's first record; they are flushed to disk."""
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = MappingProxyType({})
     """The topic IDs by name. A topic of the same name with another ID is another topic."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     files: tuple[StagedFile, ...]
     begun: BegunAppend | None = None
     placement: Placement | None = None

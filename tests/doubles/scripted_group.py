@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 
 from tests.doubles.no_groups import NoGroups
 from topicfs.coordination import membership
@@ -53,7 +52,7 @@ class ScriptedMember:
         self._listener()
 
     def want_back(self, *numbers: int) -> None:
-        self.now = replace(self.now, wanted_back=frozenset(map(orders, numbers)))
+        self.now = self.now._replace(wanted_back=frozenset(map(orders, numbers)))
         self._listener()
 
     def lose(self, error: Exception) -> None:
@@ -81,8 +80,7 @@ class ScriptedMember:
         for partition in partitions:
             if partition in self.now.wanted_back:
                 self.said.append(f"give up {partition.topic}-{partition.partition}")
-                self.now = replace(
-                    self.now,
+                self.now = self.now._replace(
                     partitions=self.now.partitions - {partition},
                     wanted_back=self.now.wanted_back - {partition},
                 )
@@ -113,7 +111,7 @@ class ScriptedGroups(NoGroups):
         return self.present
 
     def reset(self, kind: str, milliseconds: int = 0) -> None:
-        self.present = replace(self.present, auto_offset_reset=OffsetReset(kind, "", milliseconds))
+        self.present = self.present._replace(auto_offset_reset=OffsetReset(kind, "", milliseconds))
 
     def join(  # type: ignore[override]
         self,

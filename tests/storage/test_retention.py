@@ -60,7 +60,7 @@ def test_log_start_offset_releases_segments(
     """Row 72: segments completely before the log start are deleted under each policy, except the active segment."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
     decision = retention.decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
-    assert left == 3 - decision.count
+    assert left == 3 - decision.removed_segments
     assert not decision.roll_first
 
 
@@ -71,7 +71,7 @@ def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> Non
     """Row 71: a segment is deleted only if the other segments still have retention.bytes."""
     config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
     decision = retention.decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
-    assert gone == decision.count
+    assert gone == decision.removed_segments
     assert [retention.Reason.SIZE] * bool(gone) == [removal.reason for removal in decision.removals]
 
 
@@ -115,9 +115,12 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
 def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
     """Row 73: a segment that ends above the high watermark stays."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
-    assert gone == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
+    assert gone == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW).removed_segments
     assert (
-        gone == retention.decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
+        gone
+        == retention.decide_retention(
+            facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW
+        ).removed_segments
     )
 
 
@@ -187,14 +190,14 @@ def test_decision_is_carried_out_in_order() -> None:
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
-    assert 3 == retention.apply_retention(log, NOW).count
+    assert 3 == retention.apply_retention(log, NOW).removed_segments
     assert ["roll: all segments deleted", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
     """A follower does not roll by itself: it waits for its leader's roll, so that both have the same base offsets."""
     log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
-    assert 0 == retention.apply_retention(log, NOW).count
+    assert 0 == retention.apply_retention(log, NOW).removed_segments
     assert [] == log.asked
 
 

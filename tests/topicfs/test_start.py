@@ -86,6 +86,25 @@ def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
     assert [] == sorted(set(unwanted) & set(ran.stderr.split()))
 
 
+def test_a_server_imports_what_it_needs(tmp_path):
+    """`topicfs serve` imports nothing of TLS, of users, of duties or of a mount before it needs them."""
+    program = "import sys, topicfs\nwith topicfs.serve(sys.argv[1]): print(*sys.modules)"
+    command = [sys.executable, "-c", program, tmp_path / "data"]
+    imported = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "topicfs.listener.requests.table" in imported
+    unneeded = (
+        "ssl",
+        "hmac",
+        "trio",
+        "pyfuse3",
+        "topicfs.listener.security.users",
+        "topicfs.storage.compaction",
+    )
+    assert [] == sorted({*unneeded, "topicfs.storage.staging.area", "topicfs.fusefs.tree"} & {*imported})
+
+
 def test_each_command_has_a_short_line_in_the_help(topicfs):
     """The short help of each command fits into 80 columns, and the manual has the same text."""
     listed, width = topicfs("--help").text, max(map(len, COMMANDS))

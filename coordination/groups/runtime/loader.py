@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from topicfs.coordination.groups.coordinator import GroupCoordinator
 from topicfs.coordination.groups.offsets import OffsetStore
@@ -52,8 +53,7 @@ class OtherGroups:
                 del self.keys[group]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedGroups:
+class LoadedGroups(NamedTuple):
     """Statistics of a loaded partition."""
 
     records: int

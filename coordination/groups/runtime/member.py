@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -210,7 +209,7 @@ class LocalMember:
         elif self._cooperative or not self._held.partitions:
             self._join()
         elif self._held.wanted_back != self._held.partitions:
-            self._hold(replace(self._held, wanted_back=self._held.partitions))
+            self._hold(self._held._replace(wanted_back=self._held.partitions))
 
     @property
     def _cooperative(self) -> bool:

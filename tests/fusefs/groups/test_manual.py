@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, Stream, World, all_tasks_blocked, errno_of
@@ -11,7 +9,7 @@ from topicfs.storage.errors import NotAssignedError
 
 
 async def manual(world: World, *numbers: int) -> Stream:
-    world.groups.present = replace(world.groups.present, commit="manual")
+    world.groups.present = world.groups.present._replace(commit="manual")
     return world.open(*numbers)
 
 
@@ -67,7 +65,7 @@ async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
     world.topic = world.engine.all["orders"] = MemoryTopic("orders", 1)
     world.topic.topic_id = "another"
     world.add(0, b"c")
-    stream.member.now = replace(stream.member.now, topic_ids={"orders": "another"})
+    stream.member.now = stream.member.now._replace(topic_ids={"orders": "another"})
 
     assert isinstance(await errno_of(stream.write("commit orders-0 2\n")), NotAssignedError)
     assert {} == stream.member.committed

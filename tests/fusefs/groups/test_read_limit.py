@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import select
-from dataclasses import replace
 
 import pytest
 import trio
@@ -266,7 +265,7 @@ async def test_a_commit_that_fails_is_tried_again(world: World):
 
 async def test_manual_commits_are_the_programs(world: World):
     """With commit=manual, the member stays in the group after the end, until the program writes `commit`."""
-    world.groups.present = replace(world.groups.present, commit="manual")
+    world.groups.present = world.groups.present._replace(commit="manual")
     world.add(0, b"a", b"b")
     stream = world.open(0, limit=next_records(1))
     assert [b"a\n"] == await read_all(stream)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -41,7 +40,7 @@ def test_a_begun_write_is_completed_under_other_settings():
     manifest = area.claim(WRITE)
     assert manifest is not None
     begun = BegunAppend(*next_run(None), {ORDERS: Offset(0)}, {"orders": topic.topic_id})
-    area.note(WRITE, replace(manifest, begun=begun))
+    area.note(WRITE, manifest._replace(begun=begun))
     on_disks.engine.alter_config("orders", {"max.message.bytes": "10"})
     on_disks.engine.maintenance(on_disks.clock())
     assert (["a", "b"], (1, 2)) == (on_disks.lines(), on_disks.in_sync())

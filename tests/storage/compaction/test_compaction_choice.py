@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from topicfs.storage.compaction import selection
@@ -32,7 +30,7 @@ PARAMS = selection.CleaningParams(
 
 
 def planned(**changes):
-    return selection.plan(dataclasses.replace(PARAMS, **changes))
+    return selection.plan(PARAMS._replace(**changes))
 
 
 def test_the_active_segment_is_never_cleaned():
