@@ -66,7 +66,7 @@ TABLE_WIDTH = 160
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@click.option("--list", "listing", is_flag=True, help="Name every benchmark, and end.")
+@click.option("--list", "listing", is_flag=True, help="Print the names of all benchmarks and exit.")
 @click.option("--short", is_flag=True, help="Small sizes, for a build machine: 2 or 3 minutes for all.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), help=f"[default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]"
@@ -116,6 +116,8 @@ def main(  # noqa: PLR0913 - the options of a command
 
     The exit status is 1 if a benchmark failed, or a figure became several times worse than ever before.
     """
+    # Programs that a benchmark starts cache their compiled modules, as those of an installed package do.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
     if listing:
         _list(console)

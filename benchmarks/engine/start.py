@@ -22,7 +22,6 @@ RUNS = 5
 
 def cases(conditions: Conditions) -> Cases:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(conditions.directory / "cache")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     data = f"--data={conditions.directory / 'data'}"
     _run(environment, ["-c", MAIN, "topics", "create", data, "orders"])
     _run(environment, ["-c", MAIN, "append", data, "orders/0"], stdin="hello\n")

@@ -258,9 +258,8 @@ def _connection(address: str) -> Connection:
         except UnreachableError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(
-                0.001
-            )  # Nothing tells when a port opens. The pause is the error of the measured start.
+            # Nothing tells when a port opens. The pause is the error of the measured start.
+            time.sleep(0.001)
 
 
 BENCHMARK = Benchmark(
