@@ -93,9 +93,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
     fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
     if fetched.data:
         if _rolls(follower, fetched):
-            # Recovery does not index a segment as appends do: match the leader's index entries.
-            base_offset = follower.chain.base_offsets[-1]
-            follower.roles.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
+            _match_indexes(leader, follower)
         append_fetched(follower, fetched)
     _follow_bounds(leader, follower)
     return Step(len(fetched.data))
@@ -118,6 +116,12 @@ def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
 def _rolls(follower: Log, fetched: Fetched) -> bool:
     """Return whether the fetched data begins a segment that the follower does not have yet."""
     return fetched.segment_base_offset > follower.chain.base_offsets[-1]
+
+
+def _match_indexes(leader: Log, follower: Log) -> None:
+    """Give the follower's last segment its leader's index entries: recovery does not index a segment as appends do."""
+    base_offset = follower.chain.base_offsets[-1]
+    follower.roles.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
 
 
 def _roll(follower: Log, base_offset: Offset) -> None:
@@ -168,8 +172,9 @@ def match_segments(leader: Log, follower: Log) -> None:
         follower.replacer.drop_empty_segment("its leader has not rolled there")
     elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
         # Also needed after a power loss left a hole exactly at the end of a segment.
+        _match_indexes(leader, follower)
         _roll(follower, base_offset)
-    follower.roles.match_indexes(leader.chain.active)
+    _match_indexes(leader, follower)
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:

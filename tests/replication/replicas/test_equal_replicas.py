@@ -152,6 +152,26 @@ def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader
     assert one == other
 
 
+def test_a_follower_that_was_recovered_indexes_the_segment_that_its_leader_has_just_closed():
+    """A recovered follower gets its leader's index entries even if the leader's new segment is still empty."""
+    two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
+    two.engine.create_topic("orders")
+    for number in range(6):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    break_disk(two.disk(2))
+    for number in range(6, 12):
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    two.disk(2).heal()
+    two.kill()
+    two.engine.controller.logs(ORDERS)[1].appender.roll()
+    two.forget_failures()
+    two.engine.catch_up()
+    assert (1, 2) == two.in_sync()
+    assert 2 == len(logs_of(two, 1)) == len(logs_of(two, 2))
+    one, other = closed_files(two)
+    assert one == other
+
+
 def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped():
     """If the preferred leader's log is offline and no append has noticed this yet, the present leader stays."""
     two = Replicated()
