@@ -1,4 +1,7 @@
-"""Coordinators on a directory that has only some partitions of Kafka's internal topics, as each broker of several has."""
+"""Tests of coordinators on a directory that has only some partitions of Kafka's internal topics.
+
+A broker of a cluster leaves such a directory, because each broker has only some of the partitions.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,7 @@ def test_a_queue_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
 
 
 def test_a_transactional_id_whose_partition_is_unknown_is_refused(disk: SimulatedDisk):
-    """While a partition is missing, an id that has a state here keeps its producer id, and other ids are refused."""
+    """While a partition is missing, an id keeps its producer id if its state is here. All other ids are refused."""
     engine = opened(disk)
     with coordinator_of(engine) as coordinator:
         before = {name: coordinator.init_producer_id(name, MINUTE, None) for name in NAMES}

@@ -44,7 +44,7 @@ def test_the_protocol_with_the_most_votes_is_chosen():
 
 
 def test_common_protocols_follow_the_members():
-    """A protocol that one member lacks counts again after this member leaves the group or adds the protocol."""
+    """The common protocols are always those that all present members support."""
     one, other = member("a", "range", "roundrobin"), member("b", "range")
     group = group_of(one, other)
     assert {"range"} == group.common_protocols()
@@ -60,7 +60,7 @@ def test_common_protocols_follow_the_members():
 
 
 def test_all_have_joined_when_the_last_one_has():
-    """All have joined when each member has joined, and each client with a pending id as well.
+    """All have joined if each member has joined and no client has a pending id.
 
     The order of the joins does not matter. The group does not wait for a member that leaves.
     """
@@ -99,7 +99,7 @@ def test_a_hash_map_grows_with_its_keys():
 
 
 def test_the_first_that_joined_leads_in_an_absent_leaders_place():
-    """Row 198: A leader that joined stays. Otherwise the first member that joined leads, or nobody if none joined."""
+    """Row 198: A leader that has joined stays the leader. Otherwise the first member that joined becomes the leader."""
     group = group_of(member("a", "range"), member("b", "range"), member("c", "range"))
     assert "a" == group.leader
     assert not group.elect_joined_leader()
@@ -113,7 +113,10 @@ def test_the_first_that_joined_leads_in_an_absent_leaders_place():
 
 
 def test_a_replaced_instance_is_fenced_and_the_new_id_takes_over():
-    """Row 199: Requests with the old id get an error. The new id takes over, even as the leader if the old id led."""
+    """Row 199: If a static member gets a new id, waiting requests with the old id are answered with an error.
+
+    The new id takes over the assignment. It also takes over the leadership if the old id led the group.
+    """
     old = member("old", "range", instance_id="i")
     group = group_of(old)
     old.assignment = b"mine"

@@ -75,7 +75,7 @@ def test_joins_are_checked_in_kafkas_order():
 
 
 def test_ids_that_are_given_out_do_not_count_as_members():
-    """Row 171: Eleven clients may get an id. Ten of them join, and the last one is refused."""
+    """Row 171: In a group of at most ten members eleven clients may get an id. Ten of them can join."""
     all_ = Coordination(delay_ms=DELAY_MS, max_size=10)
     ids = [all_.join()[0].member_id for _ in range(11)]
     assert 11 == len(set(ids))
@@ -88,7 +88,7 @@ def test_ids_that_are_given_out_do_not_count_as_members():
 
 
 def test_members_that_wait_may_join_again_whatever_the_size():
-    """Row 172: A waiting member already counts, and may join again. A new member is refused, as the group is full."""
+    """Row 172: A waiting member is counted in the group's size and may join again. A new member is refused."""
     all_ = Coordination(max_size=2)
     ids = all_.stable(None, None)
     all_.join(ids[0], protocols=(RANGE, ROUND_ROBIN))
@@ -174,7 +174,7 @@ def test_after_its_join_a_new_member_goes_by_its_session_timeout():
 
 
 def test_an_id_that_is_not_used_expires():
-    """Row 178: If an id is unused for the session timeout, it is neither pending nor known."""
+    """Row 178: An id that no client uses within the session timeout expires. A later join with this id is refused."""
     all_ = Coordination()
     (answer,) = all_.join()
     assert {answer.member_id} == all_.group.pending

@@ -44,7 +44,7 @@ def test_a_position_with_a_generation_needs_the_group():
 
 
 def test_no_position_is_committed_while_the_group_completes():
-    """Row 203: A commit in state CompletingRebalance makes the member rejoin. Commits in earlier states succeed."""
+    """Row 203: A commit in state CompletingRebalance makes the member rejoin. Commits before this state succeed."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     assert Code.NONE is all_.commit(1, member_id=follower, generation=1)
@@ -170,7 +170,7 @@ def test_a_tombstone_takes_pending_positions_too():
 
 
 def test_positions_in_topics_that_are_read_are_not_deleted():
-    """Row 210: Deletion is refused for unknown groups, other protocol types and subscribed topics."""
+    """Row 210: The deletion of positions is refused for unknown groups, other protocol types and subscribed topics."""
     all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.call(lambda reply: all_.offsets.delete(None, [T0], reply))
     all_.commit(42)

@@ -93,7 +93,7 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 def test_members_that_do_not_sync_are_removed():
     """Row 192: A member that does not sync is removed after the rebalance timeout.
 
-    Heartbeats do not prevent the removal. A group that is Stable already removes the member as well.
+    The removal is prevented neither by heartbeats, nor by the change of the group to Stable.
     """
     all_ = Coordination()
     leader, follower = completing(all_, 2)
@@ -206,7 +206,7 @@ def test_syncs_are_checked_in_kafkas_order():
 
 
 def test_the_last_that_leaves_leaves_an_empty_group():
-    """If the last members leave together, one rebalance is written, with the next generation."""
+    """If the last members leave together, one record is written: an empty group with the next generation."""
     all_ = Coordination()
     ids = all_.stable(None, None, None)
     written = len(all_.log)

@@ -10,9 +10,9 @@ from topicfs.coordination.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():
-    """Row 181: If the assignor is the same, a static member that comes back gets the present generation.
+    """Row 181: If the chosen assignor stays the same, a static member that comes back causes no rebalance.
 
-    The group's record gets the member's new id.
+    The member gets a new id, and the group's record then has this id.
     """
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
@@ -99,7 +99,7 @@ LONG = {"session_timeout_ms": 10 * REBALANCE_MS}
 
 
 def live_long(all_: Coordination) -> None:
-    """Keep the session of every present member from ending in this test."""
+    """Give every present member a session that does not end during the test."""
     for one in all_.group.members.values():
         one.session_timeout_ms = LONG["session_timeout_ms"]
         all_.coordinator.phases.keep_alive(all_.group, one)

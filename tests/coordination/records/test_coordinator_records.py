@@ -92,10 +92,7 @@ def test_an_empty_groups_value_has_the_size_that_articles_show():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_transactions_state_round_trips(version):
-    """A transaction's state is decoded as it was encoded, in both versions.
-
-    The newer version has tagged fields.
-    """
+    """A transaction's state is decoded as it was encoded, in both versions. The newer version has tagged fields."""
     state = {
         "producerId": 7,
         "producerEpoch": 1,
@@ -177,7 +174,7 @@ def test_any_bytes_are_read_or_refused(data):
     )
 )
 def test_every_position_round_trips(position):
-    """Decoding an encoded position returns it."""
+    """A position is decoded as it was encoded."""
     assert group_records.read_committed_offset(*group_records.write_committed_offset(position)) == position
 
 
@@ -195,7 +192,7 @@ def test_null_where_the_version_has_none_is_a_mistake():
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_a_subscription_round_trips(version):
-    """Each version adds a field at the end."""
+    """A subscription is decoded as it was encoded. Each version adds a field at the end."""
     fields = {"topics": ["a", "b"], "userData": None}
     if version >= 1:
         fields["ownedPartitions"] = [{"topic": "a", "partitions": [0]}]

@@ -34,7 +34,7 @@ BATCH_BYTES = (
 
 
 def test_the_key_of_a_state():
-    """A key has group, topic id and partition. Snapshots and updates differ in the key's type."""
+    """The key of a state has group, topic id and partition. Keys of snapshots and of updates differ in their type."""
     rest = "0001670102030405060708090a0b0c0d0e0f1000000000"
     assert (
         "0000" + rest
@@ -55,7 +55,7 @@ def test_the_partition_of_a_state():
 
 
 def test_a_snapshot():
-    """A snapshot has epochs 1, 2 and 3, a start offset, two batches, and a count in a tagged field."""
+    """A snapshot has three epochs, a start offset, two batches, and a tagged field: the number of completed records."""
     state = share_state_records.ShareState(1, 2, 3, 10, T, T, BATCHES, 5)
     expected = "0000000000010000000200000003000000000000000a0000018bcfe568000000018bcfe56800" + BATCH_BYTES
 
@@ -73,7 +73,7 @@ def test_an_update():
 
 
 def test_a_count_that_is_not_known_is_left_out():
-    """An unknown count has the default -1, which is not written."""
+    """If the number of completed records is unknown, its field has the default -1 and is not written."""
     update = share_state_records.ShareUpdate(0, 0, -1)
 
     assert "0000" + "00000000" * 2 + "ff" * 8 + "0100" == share_state_records.write_update(update).hex()

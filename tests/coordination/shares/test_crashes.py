@@ -17,7 +17,7 @@ LINES = 4
 
 
 class Life:
-    """The results of one process."""
+    """The records that one process has accepted and rejected."""
 
     def __init__(self) -> None:
         self.accepted: set[Offset] = set()

@@ -66,7 +66,7 @@ def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: SimulatedDisk, cut: int):
-    """After a truncated line, which does not count, the next line begins on a line of its own."""
+    """A truncated last line does not count, and the next write begins a new line."""
     QueueJournal(disk, lambda: [DATA]).reject({key(1): record(), key(2): record()})
     content = disk.read_bytes(FILE)
     disk.write_bytes(FILE, content[:-cut])
@@ -194,7 +194,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
 
 
 def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
-    """If one directory fails, the other has the record. If all fail, an error is raised and nothing changes."""
+    """If one directory fails, the other one has the record. If both fail, an error is raised and nothing changes."""
     journal = QueueJournal(disk, two.directories, two.failed)
     journal.reject({key(1): record()})
     disk.fail("pwrite", suffix="/a/topicfs.queues")

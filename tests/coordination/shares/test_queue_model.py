@@ -51,7 +51,7 @@ class Model:
 
 
 class QueueAgainstModel(RuleBasedStateMachine):
-    """Three members of one group over one partition."""
+    """Compares a queue of one partition and three members with the model."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -161,7 +161,10 @@ def test_waiting_sessions_are_notified():
 
 
 def test_what_is_rejected_is_shown_and_not_given_again():
-    """Records that a reader or the delivery limit has rejected are shown with their last holder until forgotten."""
+    """Records that a reader or the delivery limit has rejected are shown until `forget_rejected` is called.
+
+    They are shown with their last holder, and are not delivered again.
+    """
     bench = Bench(lines=2)
     session = bench.open("worker")
     acknowledge(session, session.take(), REJECT)
@@ -235,7 +238,7 @@ def test_what_is_shown_of_a_group():
 
 
 def test_somebody_else_settles_a_record_in_flight():
-    """If somebody else settles a record in flight, the holder's own acknowledgement fails."""
+    """After `acknowledge_for_holder` has accepted or released a record, the holder's own acknowledgement fails."""
     bench = Bench()
     session = bench.open()
     first, second = session.take(), session.take()
@@ -476,7 +479,7 @@ def test_a_disk_that_is_full_leaves_the_records_held():
 
 
 def test_names_of_records_are_read_as_they_are_written():
-    """A record's name is parsed even if its topic's name has dashes and digits."""
+    """A record's name (topic-partition-offset) can be parsed even if the topic's name has dashes and digits."""
     assert RecordName("a-1", 0, Offset(42)) == parse_record_name(str(RecordName("a-1", 0, Offset(42))))
     for text in ("orders-0", "orders-00-1", "-0-1", "orders-0--1"):
         with pytest.raises(errors.InvalidNameError):

@@ -1,4 +1,4 @@
-"""The transaction coordinator over logs: what is on disk before an answer, markers, timeouts, loading after kills."""
+"""Tests of the transaction coordinator over logs: what is written before an answer, markers, timeouts, kills."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_unused_transactional_ids_are_forgotten(world: World) -> None:
 
 
 def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
-    """If a partition fails, the decision stays and other partitions get their markers.
+    """If a partition fails, the transaction stays decided, and all other partitions get their markers.
 
     The failed partition gets its marker later.
     """

@@ -53,12 +53,12 @@ SEVERAL = (
     "0000000000000700076f726465727303000000070000000000135f5f636f6e73756d65725f6f666673657473030000000000000007000000"
     "018bcfe568010000018bcfe5680102000800000000000003e802020002"
 )
-"""Written by Kafka's TransactionLog: partitions 0 and 7 of five topics."""
+"""The state, as Kafka's TransactionLog writes it, of a transaction with the partitions 0 and 7 of five topics."""
 
 
 @pytest.mark.parametrize(("state", "golden"), GOLDEN, ids=["empty", "ongoing", "complete", "exhausted"])
 def test_golden_states(state: Transaction, golden: str) -> None:
-    """Each state is written and read as Kafka does."""
+    """Each state is encoded to the bytes that Kafka writes, and these bytes are decoded to the state."""
     assert golden == write_state(state).hex()
     assert state == read_state(bytes.fromhex(golden))
 

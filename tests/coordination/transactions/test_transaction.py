@@ -1,4 +1,7 @@
-"""The rules of transactional ids, as pure functions; rows of Kafka's TransactionCoordinatorTest and TransactionMetadataTest."""
+"""Tests of the pure functions that implement the rules of transactional ids.
+
+Some cases are those of Kafka's TransactionCoordinatorTest and TransactionMetadataTest.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def new_ids(*ids: ProducerId):
 
 
 def at(status: Status, epoch: int = 5, **how) -> Transaction:
-    """Return a state in which the transaction, if one is open, has one partition."""
+    """Return a state with `status`. If a transaction is open in this status, the transaction has one partition."""
     is_open = status in (Status.ONGOING, Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
     state = Transaction(ID, epoch, 60_000, status, frozenset({ONE} if is_open else ()), NOW, NOW, ID)
     return state._replace(**how)
@@ -192,7 +195,7 @@ def code_of_end(status: Status, epoch: int, *, commit: bool, version: int) -> st
 def test_ends_of_newer_clients(
     status: Status, retried_abort: str, current_abort: str, retried_commit: str, current_commit: str
 ) -> None:
-    """The answers equal the table in Kafka's TransactionCoordinator.
+    """Each answer is that of the table in Kafka's TransactionCoordinator.
 
     A request whose epoch is one below the present epoch is a repeated request.
     """
@@ -222,7 +225,7 @@ def test_ends_of_older_clients(status: Status, abort: str, commit: str) -> None:
 
 
 def test_ends_of_unknown_producers() -> None:
-    """An unknown transactional id, or another producer id, has no transaction."""
+    """A request to end a transaction is refused if its transactional id is unknown or its producer id is wrong."""
     for version in (OLD, NEW):
         for state, producer_id in ((None, ID), (at(Status.ONGOING), NEXT_ID)):
             code = refusal(end, state, 5, commit=True, version=version, producer_id=producer_id)

@@ -42,9 +42,9 @@ def written(disk: SimulatedDisk) -> bytes:
 
 
 def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock: ManualClock):
-    """The coordinator writes the same four batches as a broker.
+    """For a console consumer the coordinator writes the same four batches as a broker.
 
-    They are the empty group, its first generation, a committed position, and the group without members.
+    They store the empty group, its first generation, a committed position, and the group without members.
     """
     brokers = (VECTORS / "__consumer_offsets-0" / LOG).read_bytes()
     stable = read_value(2, [one for columns in decode(brokers) for one in columns][1].value or b"")[1]

@@ -38,7 +38,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 
 
 def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualClock):
-    """After a queue of an earlier run is deleted, a consumer group can have the queue's name."""
+    """A queue can be deleted after a restart, and a consumer group can then have the queue's name."""
     engine = opened(disk, clock)
     engine.share_groups.create("jobs")
     engine.close()
@@ -54,7 +54,7 @@ def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualC
 def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
     """If a queue has a name, no consumer group of this name is created.
 
-    A reader that joins gets an error, and setting positions fails. This is so even if the queue is created after the
+    A reader that joins gets an error, and setting positions fails. This holds even if the queue is created after the
     groups were loaded.
     """
     engine.groups.create("first")  # Loads the records of groups.

@@ -1,4 +1,4 @@
-"""Tests of how long a group waits for further joins and leaves, so that simultaneous ones cause one rebalance."""
+"""Tests of the wait that combines simultaneous joins and leaves of a group into one rebalance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_wakeup_before_begin_does_nothing(linger: Linger):
 
 
 def test_a_wait_ends_without_work(linger: Linger):
-    """The wait ends after `seconds` without work. Work during the wait restarts this time."""
+    """A wait ends after `seconds` without work. Any work during the wait starts the `seconds` again."""
     linger.begin()
     for quiet in (SECONDS / 2, 0.0, SECONDS / 2):
         linger.woken(quiet)
@@ -43,7 +43,7 @@ def test_a_wait_ends_after_too_many_wakeups(linger: Linger):
 
 
 def test_a_wait_lasts_as_long_as_the_last_work(linger: Linger, clock: ManualClock):
-    """While work arrives, a wait lasts as long as the last work took.
+    """If work keeps arriving, a wait lasts as long as the previous work took (`goes_by`).
 
     The wait ends earlier if no work arrives for a quarter of that time.
     """
@@ -63,7 +63,7 @@ def test_a_wait_lasts_as_long_as_the_last_work(linger: Linger, clock: ManualCloc
 
 
 def test_a_wait_is_limited(linger: Linger, clock: ManualClock):
-    """The wait is limited however long the last work took, and even if the clock is set back."""
+    """A wait is limited to MAX_LINGER_MS if the previous work took longer, and also ends if the clock is set back."""
     linger.goes_by(60 * MAX_LINGER_MS)
     for passed in (MAX_LINGER_MS, -3_600_000):
         linger.begin()

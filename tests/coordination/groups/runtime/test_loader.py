@@ -246,7 +246,7 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
-    """Members of a reopened partition must rejoin, and their committed positions stay."""
+    """After a partition is reopened, the members of its groups must rejoin. Their committed positions stay."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("orders", partitions=2)
     engine.create_topic(TOPIC, partitions=1)

@@ -20,7 +20,7 @@ STEPS = 150
 
 
 class Watched:
-    """A group of readers, which compares their assignments with each other."""
+    """A group of readers. It notes the holder of each partition, and each time when a partition had two holders."""
 
     def __init__(self, engine: EmbeddedEngine, assignor: str, seed: int) -> None:
         self.engine = engine

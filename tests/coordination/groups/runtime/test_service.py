@@ -93,7 +93,10 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
 
 
 def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
-    """A description has state, generation, assignor, the group's partition, and each member's reader and partitions."""
+    """A description has the group's state, generation and assignor, and each member's reader and partitions.
+
+    It also has the partition of `__consumer_offsets` to which the group belongs.
+    """
     reader = Reader(engine, "g", "orders", name="cat-4711")
     wait_until_shared([reader], orders())
     found = engine.groups.describe("g")
@@ -146,7 +149,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
 
 def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine):
-    """If two commits for a partition arrive together, one record with the later position is written."""
+    """If several commits for a partition arrive together, one record with the last commit's position is written."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
@@ -267,7 +270,7 @@ def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
 
 
 def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
-    """Deleting a group deletes its own settings, but not the settings of a new group of the same name."""
+    """Deleting a group deletes its settings, but not those of a group that is created with its name meanwhile."""
     groups = engine.groups
     groups.create("g")
     paused, go_on = Event(), Event()
@@ -401,7 +404,7 @@ def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, c
 def test_members_of_a_process_that_ended_are_gone(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """After a kill or a close the members are removed at once, and their positions stay."""
+    """Opening a directory after a kill or a close removes the old members at once, and keeps their positions."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -520,7 +523,7 @@ def test_a_rebalance_that_cannot_be_written_is_retried(
 
 
 def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: ManualClock):
-    """A duty of the engine expires the positions of a group by the time since the group became empty."""
+    """When a group has been empty for the retention time, a duty of the engine removes the group and its positions."""
     engine.groups.set_positions("g", {orders(0)[0]: Position(7)})
     engine.maintain_now(clock())
     assert ["g"] == list(engine.groups.listed())

@@ -141,7 +141,7 @@ class RememberingDisk(SimulatedDisk):
 
 
 def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
-    """At each step of deleting and creating a topic, the old topic has its position, and the new topic has none."""
+    """After a kill at any step of deleting a topic and creating it again, only the old topic has the old position."""
     disk = RememberingDisk()
     engine = engine_on(disk)
     topic_id = engine.create_topic("orders").topic_id

@@ -74,7 +74,10 @@ def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
 def test_positions_count_when_their_transaction_is_committed(
     world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
 ):
-    """A commit stores each partition's later position. An abort stores none, even if the engine is restarted."""
+    """A commit stores the last position that the transaction has for each partition. An abort stores none.
+
+    This holds even if the engine is restarted in between.
+    """
     for place, offset in ((T0, 5), (T0, 6), (T1, 2)):
         world.commit(place, offset)
     if reopened:
@@ -87,7 +90,7 @@ def test_positions_count_when_their_transaction_is_committed(
 
 
 def test_a_marker_that_comes_twice_does_no_harm(world: World):
-    """A marker that is repeated after a lost answer has no effect. The next transaction is a new one."""
+    """A marker that is sent again has no effect. A position that follows it belongs to a new transaction."""
     world.commit(T0, 5)
     world.end(COMMIT)
     world.end(COMMIT)

@@ -1,4 +1,4 @@
-"""Tests of a partition in a share group: Kafka's own test cases, and results of its classes with a manual clock."""
+"""Tests of a partition in a share group: Kafka's own test cases, and results of Kafka's classes with a manual clock."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def loaded(
 
 
 def test_gaps_of_the_loaded_state_are_fetched_first():
-    """Row 151: the next fetch begins at the first hole; accepted and archived records of the loaded state are done."""
+    """Row 151: the next fetch begins at the first offset that the loaded state lacks.
+
+    Accepted and archived records of this state are done.
+    """
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3))
     partition = bench.partition
 
@@ -120,7 +123,7 @@ def test_gaps_of_the_loaded_state_are_fetched_first():
 
 
 def test_holes_are_filled_one_after_the_other_and_what_the_log_lacks_is_passed_over():
-    """If a fetch fills the first hole, the next fetch begins at the second hole.
+    """If a fetch fills the first gap of the state, the next fetch begins at the second gap.
 
     The start offset moves past offsets that the log lacks.
     """
@@ -181,7 +184,7 @@ def test_one_error_undoes_all_of_an_acknowledgement():
 
 
 def test_the_second_end_of_a_lock_archives_at_a_limit_of_two():
-    """Row 154: with a limit of two, a record whose lock expires twice is archived, and counts as done."""
+    """Row 154: with a delivery limit of two, a record whose lock expires twice is archived, and counts as done."""
     bench = Bench((0, 9), (10, 19), limits=Limits(LOCK, 2, 200))
     bench.take(log=[(0, 9)])
     bench.take(log=[(10, 19)])
@@ -231,7 +234,7 @@ def test_records_delivered_often_are_delivered_alone():
 
 
 def test_a_batch_is_halved_until_its_records_come_alone():
-    """Row 157: with a limit of seven, a batch of twenty records is halved after four deliveries until each is alone."""
+    """Row 157: with a delivery limit of seven, a batch is halved after four deliveries until each record is alone."""
     bench = loaded(5, (15, 34, AVAILABLE, 4), log=[(15, 34)], deliveries=7)
     assert [(15, 24, 5)] == bench.take(500, fetch_offset=5)
     bench.wait()
@@ -245,7 +248,7 @@ def test_a_batch_is_halved_until_its_records_come_alone():
 
 
 def test_the_last_attempt_is_alone_among_others():
-    """Row 158: with a limit of five, a record delivered four times is not delivered with others, but alone."""
+    """Row 158: with a delivery limit of five, a record that was delivered four times is delivered alone."""
     bench = loaded(15, (15, 34, AVAILABLE, 2), log=[(15, 34)])
     bench.take(500)
     bench.say((17, 17, RELEASE), (20, 20, RELEASE))
@@ -401,7 +404,7 @@ def test_new_records_are_cut_at_batches_of_the_log_or_exactly():
 
 
 def test_a_batch_that_always_fails_is_narrowed_to_its_records():
-    """A failing batch of eight is divided in the same steps as by Kafka's classes."""
+    """A batch of eight records that always fails is divided in the same steps as by Kafka's classes."""
     bench = Bench((0, 7))
     sizes = []
     while found := bench.take_next():
@@ -503,7 +506,7 @@ def test_another_member_and_a_second_acknowledgement_are_refused():
 
 
 def test_holders_are_listed():
-    """Holders are listed by offset with begin and end of the lock, without records that are already done."""
+    """Holders are listed by offset, each with the begin and end of its lock. Records that are done have no holder."""
     bench = Bench((0, 1), (2, 3))
     bench.now = 7
     bench.take(log=[(0, 1)])

@@ -38,7 +38,10 @@ B = StateBatch
     ],
 )
 def test_two_batches(known: StateBatch, changed: StateBatch, expected: list[StateBatch]):
-    """Row 168: the higher delivery count wins, and for equal counts the higher state. Equal neighbors are merged."""
+    """Row 168: the higher delivery count wins, and for equal counts the higher state number.
+
+    Adjacent batches with the same count and state are merged.
+    """
     assert tuple(expected) == combine([known], [changed], -1)
 
 

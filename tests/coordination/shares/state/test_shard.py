@@ -174,7 +174,7 @@ def test_what_is_below_every_newest_snapshot_is_redundant():
 
 
 def test_states_of_topics_that_are_gone_are_deleted():
-    """After the state of a deleted topic is deleted, it can be started again with any epoch."""
+    """When a topic is deleted, its states are deleted. Such a state can be initialized again with any epoch."""
     bench = Bench()
     bench.initialize(epoch=5)
     (tombstone,) = bench.shard.delete_topics(frozenset({KEY.topic_id}))
