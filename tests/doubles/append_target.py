@@ -1,4 +1,4 @@
-"""A file opened for appending whose target keeps the lines in memory."""
+"""An append handle, and its target, which keeps the appended lines in memory."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def back_again(*brokers: Broker) -> Iterator[None]:
 
 @contextmanager
 def away(broker: Broker, how: str) -> Iterator[None]:
-    """Run a block while a broker is unavailable, so that the broker leads no partition.
+    """Run a block while a broker is unavailable and therefore leads no partition.
 
     `how` is `stopped`, `killed`, `standing still` or `cut off`.
     """

@@ -1,4 +1,4 @@
-"""Damage to files on a real disk."""
+"""A function that damages a file on a real disk."""
 
 from __future__ import annotations
 

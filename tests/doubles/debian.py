@@ -17,7 +17,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 TIMEOUT_SECONDS = 600
-"""Timeout for making a tree. This takes three minutes on a slow network and a busy machine."""
+"""Timeout for making a Debian tree. This takes three minutes on a slow network and a busy machine."""
 _ENTER = """
 set -eu
 # This namespace has copies of all FUSE mounts. A copy would keep a mount alive after its user's umount.

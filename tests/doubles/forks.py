@@ -222,7 +222,7 @@ def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End the process as the interpreter does, but do not tear down modules: this takes longer than the program ran."""
+    """End the process like the interpreter, but skip the teardown of modules, which takes longer than most programs."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

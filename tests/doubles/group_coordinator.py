@@ -147,7 +147,7 @@ class Coordination:
         return list(codes)
 
     def stable(self, *instances: str | None) -> list[str]:
-        """Make a Stable group with a member per item of `instances`, an instance id or None. The first one leads."""
+        """Make a Stable group with a member for each of `instances`, an instance id or None. The first member leads."""
         joined = [self.join(version=3, instance_id=one) for one in instances or (None,)]
         for _ in joined:
             self.advance(self.limits.initial_rebalance_delay_ms)

@@ -48,7 +48,7 @@ CHANGES = frozenset(
 
 
 class StopError(OSError):
-    """The error with which the disk refuses a change, to end the run."""
+    """Raised if a StoppingDisk refuses a change, so that the command that made the change ends."""
 
 
 class StoppingDisk(SimulatedDisk):

@@ -60,7 +60,7 @@ class MemoryTopic:
 
 
 class KnownTopics:
-    """The part of an engine without files that looks up topics. The mapping `all` has the topics by name."""
+    """A base class of engines that have no files: it looks up topics by name in the mapping `all`."""
 
     foreign = False
     doing: str | None = None

@@ -59,7 +59,7 @@ class MortalDisk(SimulatedDisk):
 
 
 def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
-    """Call `run`, and kill it after `steps` changes; return False if it ended earlier."""
+    """Call `run`, and kill the process after `steps` changes. Return False if `run` ended before the kill."""
     try:
         with disk.dying_after(steps):
             run()

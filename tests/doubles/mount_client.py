@@ -36,7 +36,7 @@ PID = 4242
 
 
 class RecordingKernel:
-    """A kernel that only records which cached data it was asked to drop."""
+    """A kernel that does nothing but note which cached data it was asked to drop."""
 
     def __init__(self) -> None:
         self.attributes: list[int] = []

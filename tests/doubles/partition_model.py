@@ -72,7 +72,7 @@ class Replayed:
 
     producers: dict[int, ModelProducer] = field(default_factory=dict)
     committed: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
-    """Key and value, by offset, of each record below the last stable offset that read-committed readers see."""
+    """Key and value, by offset, of each record that a read-committed reader sees below the last stable offset."""
     aborted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """The base offsets of the batches of each aborted transaction, by its producer and the offset of its marker."""
     last_stable_offset: int = 0

@@ -103,7 +103,7 @@ class Replicated:
         return found
 
     def names(self, name: TopicPartition = ORDERS) -> dict[int, str]:
-        """Return, by replica, whether the partition's directory is `live` or `future`, without deleted directories."""
+        """Return, by replica, whether the partition's directory is `live` or `future`. Skip deleted directories."""
         found: dict[int, str] = {}
         for number, root in enumerate(self.roots, 1):
             for entry in self.disks.list_directory(root):

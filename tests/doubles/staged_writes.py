@@ -85,7 +85,7 @@ def half_appended() -> MortalDisk:
         if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
             disk.crash(keep=1.0)
             return disk
-    raise AssertionError("after no kill was a write half appended")
+    raise AssertionError("no kill left a half-appended write")
 
 
 def compact(partition: Partition, clock: ManualClock) -> None:

@@ -20,6 +20,6 @@ NAMES = (
 
 
 def write_strangers(folder: Path) -> None:
-    """Write a module for each name in NAMES into `folder`, a folder of Python's path. An import of a module fails."""
+    """Write a module for each of NAMES into `folder`, a folder of Python's path. Importing one raises ImportError."""
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} of another project was imported')\n")

@@ -1,1 +1,1 @@
-"""Fuzz tests: arbitrary bytes are read as record batches (guided by coverage with atheris, or plain) or as requests."""
+"""Fuzz tests: arbitrary bytes are read as requests, or as record batches (with or without guidance by coverage)."""

@@ -39,9 +39,11 @@ MEMORY_MIB = 1024
 
 
 @click.command()
-@click.option("--seconds", default=600.0, help="For how long.", show_default=True)
-@click.option("--seed", default=0, help="Of the first round; each next one has the next.", show_default=True)
-@click.option("--mount", is_flag=True, help="Through a real mount.")
+@click.option("--seconds", default=600.0, help="How long the rounds run.", show_default=True)
+@click.option(
+    "--seed", default=0, help="Seed of the first round. Each further round adds 1.", show_default=True
+)
+@click.option("--mount", is_flag=True, help="Use a real mount.")
 def requests(*, seconds: float, seed: int, mount: bool) -> None:
     """Write hostile batches to a mount, read them, and measure the cost of each request."""
     from tests.fuzz.requests import run_rounds
@@ -71,7 +73,7 @@ def changes(count: int) -> None:
 @click.argument("count", default=50_000)
 @click.option("--seed", default=0, help="Another seed changes the frames in other ways.", show_default=True)
 def frames(count: int, seed: int) -> None:
-    """Send the requests of a listener, its corpus, and COUNT randomly changed inputs of them to a listener."""
+    """Send requests to a listener: valid ones, those of the corpus, and COUNT randomly changed requests."""
     from tests.fuzz.frames import read_frames
 
     with TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Hostile batches with valid checksums, drawn from a seed.
 
-The batches have record counts, lengths, headers, codecs, nested bombs, times, deltas, attributes and producers that
-no client sends and that no checksum detects.
+The batches have record counts, lengths, headers, codecs, times, deltas, attributes and producers that no client sends.
+Some contain compression bombs, even nested ones. No checksum detects any of this.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ TOPIC_NAMES = [*(f"{stem}{form.suffix}" for stem in ("log", "@0-") for form in F
 
 
 class Round:
-    """A log, and all requests for it through the mount's filesystem without a kernel."""
+    """A round over one log. The requests are made to the mount's filesystem, without a kernel."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.costs: list[Cost] = []

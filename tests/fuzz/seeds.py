@@ -1,4 +1,4 @@
-"""Write the first inputs of the corpus, one of every kind, so that a run starts deep in the code.
+"""Write the first inputs of the corpus, one of every kind, so that a run soon reaches all parts of the code.
 
 python -m tests.fuzz.seeds tests/fuzz/corpus
 """

@@ -29,7 +29,7 @@ def test_every_input_of_the_corpus_is_read(path):
 
 
 def test_the_seeds_are_in_the_corpus():
-    """The corpus has the seeds exactly as the present writers make them, so that a changed format is noticed."""
+    """The corpus has the seeds exactly as they are made now, so that a changed format is noticed."""
     uncompressed = {f"seed-{name}": content for name, content in seeds() if "-" not in name}
     assert uncompressed == {name: (CORPUS / name).read_bytes() for name in uncompressed}
     assert {f"seed-{name}" for name, _ in seeds()} <= {path.name for path in CORPUS.iterdir()}
@@ -65,7 +65,7 @@ def test_changes_of_the_corpus_are_read_within_bounds():
     reason="atheris is not made for this platform; the corpus ran above",
 )
 def test_a_short_guided_run_finds_nothing(tmp_path):
-    """A few thousand guided inputs find nothing in the plain sources; `tests/fuzz/__main__.py` has longer runs."""
+    """A few thousand inputs of the guided fuzzer find no fault. `tests/fuzz/__main__.py` has longer runs."""
     # Start the run through a shell, because a program inherits its parent's memory peak, which is large here.
     done = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""Every request about hostile batches stays within its limits, tested with a few seeds of the ten-minute run."""
+"""Tests that every request about hostile batches stays within its limits, with a few seeds of the ten-minute run."""
 
 from __future__ import annotations
 
