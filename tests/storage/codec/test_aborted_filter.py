@@ -39,7 +39,7 @@ def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
 
 
 def test_other_records_within_an_aborted_transaction_are_shown():
-    """Between the records of an aborted transaction, records of no transaction and of other producers are shown."""
+    """Records inside an aborted transaction are shown if they belong to other producers or to no transaction."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
 

@@ -107,7 +107,7 @@ def test_tombstone_pass_before_and_after():
 
 
 def test_batch_emptied_by_compaction():
-    """Rows 129 and 136: an emptied batch has 61 bytes and keeps its bounds, producer and largest timestamp."""
+    """Rows 129 and 136: an emptied batch has 61 bytes, and keeps its offset range, producer and largest timestamp."""
     emptied = encode([], BatchStamp(**PRODUCER), base_offset=0, last_offset=1, max_timestamp=1700000000010)
 
     assert COMPACTED_AWAY == emptied
@@ -157,7 +157,7 @@ def test_plain_batches_get_their_offsets_together():
 
 
 def test_one_plain_batch_gets_its_offset():
-    """`assign_one` changes a batch just as `assign_plain` does, and counts the append.
+    """`assign_one` changes a batch just as `assign_plain` does, and adds the append to the topic's counts.
 
     `assign_one` changes nothing if its argument has two batches.
     """
@@ -414,7 +414,7 @@ def test_old_formats_are_listed_too(entry, timestamp):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 900, 1023, 1024, 1025, 5000])
 def test_short_checksums_are_the_librarys(size: int):
-    """Different code computes the checksums of short and of long batches. Both equal those of the library."""
+    """The checksums of short batches, which other code computes than those of long ones, equal those of the library."""
     batch = encode([Record(0, 0, None, bytes(range(256)) * 20 + b"tail"[: size % 4])])[: 61 + 9]
     batch += bytes(number * 7 % 251 for number in range(size))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -467,10 +467,7 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
 
 
 def test_the_batch_of_an_offset_is_found_by_headers_alone():
-    """`find_offset` reads only the headers of batches.
-
-    The search ends at a bad header or at the end of the data.
-    """
+    """`find_offset` reads only the headers of batches. The search ends at a bad header or at the end of the data."""
     batches = [bytes(encode([Record(offset, 0, None, b"v" * 99)])) for offset in (3, 5, 9)]
     size, data = len(batches[0]), b"".join(batches)
     impossible = b"\xff" + batches[1][1:]

@@ -66,7 +66,7 @@ def test_a_plain_batch_has_the_same_bound():
     ],
 )
 def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
-    """The number of members or blocks in the content is limited, because even an empty one costs time."""
+    """The number of members or blocks in the content is limited, because even an empty member or block costs time."""
     before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
     after = bytes(4) if codec is Codec.LZ4 else b""
     assert b"" == inflate(codec, before + part * most + after)
@@ -75,7 +75,7 @@ def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
 
 
 def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
-    """Gzip members are read to the end across strides of 64 KiB, whatever their sizes are."""
+    """Gzip members that are longer or shorter than the reader's step of 64 KiB are read as one content."""
     noise = b"".join(struct.pack(">I", zlib.crc32(b"%d" % number)) for number in range(60_000))
     parts = [b"a", noise, b"", noise[:70_000], b"end"]
     members = b"".join(gzip.compress(part) for part in parts)

@@ -1,4 +1,4 @@
-"""Tests that compressing encoded batches gives the bytes that encoding their records with the codec gives."""
+"""Tests that compressing encoded batches gives the same bytes as encoding their records with the codec."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def test_markers_round_trip(kind):
     ],
 )
 def test_types_of_control_records(key, expected):
-    """If the version of a marker's key is newer than the known versions, the key is read by the newest known version.
+    """The key of a control record is read even if its version is newer than the versions that topicfs knows.
 
-    A marker of an unknown type becomes UNKNOWN.
+    A record of an unknown type becomes UNKNOWN.
     """
     assert expected is control.control_type(key)
 

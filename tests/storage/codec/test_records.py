@@ -224,7 +224,10 @@ def test_no_text_makes_no_batch():
     ],
 )
 def test_offsets_that_fit_no_batch_are_refused(offsets, bounds):
-    """Offsets must ascend within the bounds and span less than 2^31. A batch without records needs bounds."""
+    """Offsets must ascend from `base_offset` to at most `last_offset`, and span less than 2^31.
+
+    A batch without records needs both of these arguments.
+    """
     with pytest.raises(ValueError):
         encode([Record(offset, 0, None, b"") for offset in offsets], **bounds)
 
@@ -271,7 +274,7 @@ def test_control_batches_are_listed_without_records():
 
 
 def test_columns_find_the_first_record_as_late():
-    """`find_time` returns the first record from an offset on whose time is at or after the given time.
+    """`find_time` returns the first record at or after an offset that has the given time or a later one.
 
     The times need not ascend.
     """
@@ -283,7 +286,7 @@ def test_columns_find_the_first_record_as_late():
 
 
 def test_columns_have_bounds_of_their_times():
-    """`time_bounds` returns the smallest and the largest timestamp of any order, of records without times and of none."""
+    """`time_bounds` returns the smallest and the largest timestamp. A missing timestamp counts as -1."""
 
     def bounds(*times):
         records = [Record(number, time, None, b"v") for number, time in enumerate(times)]

@@ -1,4 +1,4 @@
-"""Tests that copying values straight from batches gives no result, or the text that decoding the records gives."""
+"""Tests of copying values straight from batches: the result is None, or equals the text of the decoded records."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_an_inflated_batch_with_headers_has_no_result():
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1), st.data())
 def test_a_found_value_equals_that_of_decoding(records, codec, timestamp_type, data):
-    """`find_value` returns None, or the value and timestamp that decoding gives. For compressed batches it is None."""
+    """`find_value` returns None, or the value and time that decoding gives. For compressed batches it returns None."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
     for record in [*read_back(batch), Record(data.draw(st.integers(-5, 400)), 0, None, None)]:
         found = find_value(batch, record.offset)

@@ -46,7 +46,7 @@ def test_neighbors_are_merged():
 
 
 def test_a_second_pass_begins_where_the_first_ended():
-    """A second pass puts only records into the map that were appended after the first pass.
+    """The offset map of a second pass has only the records that were appended after the first pass.
 
     These records replace older records of the same keys.
     """

@@ -45,7 +45,7 @@ def test_the_active_segment_is_never_cleaned():
 
 
 def test_the_checkpoint_divides_clean_from_dirty():
-    """The ratio is the dirty bytes divided by the bytes of all inactive segments."""
+    """The cleanable ratio is the dirty bytes divided by the bytes of all inactive segments."""
     second = planned(checkpoint=Offset(20))
     assert (200, 100) == (second.clean_bytes, second.cleanable_bytes)
     assert second.cleanable_ratio == pytest.approx(1 / 3)
@@ -69,10 +69,7 @@ def test_overdue_records_make_a_pass_due_whatever_the_ratio():
 
 @pytest.mark.parametrize("checkpoint", [-1, 3, 36])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(checkpoint):
-    """Row 119: a checkpoint that is outside of the log is replaced by the log start.
-
-    This happens after a truncation or a deletion.
-    """
+    """Row 119: a checkpoint outside of the log, as after a truncation or a deletion, is replaced by the log start."""
     reset = planned(checkpoint=Offset(checkpoint), segments=PARAMS.segments[1:], log_start_offset=Offset(10))
     assert 10 == reset.first_dirty_offset
 

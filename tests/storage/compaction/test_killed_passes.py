@@ -1,4 +1,4 @@
-"""Tests that each key's newest record keeps its offset if a process or machine ends during compaction."""
+"""Tests that each key's newest record keeps its offset if a kill or power loss interrupts a compaction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
 def visible(log: CompactedLog) -> list[Record]:
     """Return the records that read_committed readers see.
 
-    All records between the first record and the marker of an aborted transaction are left out. No other producer
+    All records from the first record to the marker of an aborted transaction are left out, because no other producer
     wrote records in between.
     """
     spans = log.log.aborted

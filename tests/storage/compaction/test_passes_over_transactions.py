@@ -51,7 +51,7 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
 def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(commit):
     """Row 107: an emptied batch with a producer's newest sequence stays, and so does the marker after it.
 
-    After the producer has written again, passes remove both.
+    After the producer has written again, passes remove the batch and the marker.
     """
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
@@ -138,9 +138,9 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
 
 
 def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
-    """A record that was aborted below the log start is removed in the same pass as its marker.
+    """A pass removes an aborted record below the log start together with its transaction's marker.
 
-    If the checkpoint of the log start is lost, the record does not return.
+    If the checkpoint of the log start is lost, the record therefore does not return.
     """
     log = _committed_after_an_abort()
     pass_over(log)

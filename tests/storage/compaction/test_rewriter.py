@@ -50,7 +50,7 @@ def offsets(data):
 
 
 def test_the_newest_of_each_key_stays():
-    """Row 103: the newest record of each key stays, in a batch that keeps its bounds."""
+    """Row 103: the newest record of each key stays, in a batch that keeps its offset range."""
     data = batch(record(0, b"a"), record(1, b"b")) + batch(record(2, b"a"), record(3, b"c"))
     left = cleaned(data)
     assert [1, 2, 3] == offsets(left)
@@ -158,9 +158,9 @@ def test_an_emptied_batch_holds_its_marker():
 
 
 def test_an_emptied_marker_keeps_the_epoch():
-    """Row 108: an emptied marker of a live producer stays in later passes, because it has the producer's epoch.
+    """Row 108: an emptied marker of a live producer stays if no data batch of this producer is left in the log.
 
-    This holds if no data batch of the producer is left in the log.
+    The marker stays in all later passes, because it has the producer's epoch.
     """
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))

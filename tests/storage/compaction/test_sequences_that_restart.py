@@ -48,7 +48,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
 
 
 def test_only_the_last_batch_of_a_producer_is_kept():
-    """Row 109: only a producer's last batch is kept for the sequence. Older batches are dropped, then their markers."""
+    """Row 109: a producer's last batch stays, because it has the last sequence. Older batches and their markers go."""
     on_disk = compacted_log()
     for _ in range(4):
         write(on_disk, b"key")

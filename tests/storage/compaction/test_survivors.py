@@ -69,7 +69,7 @@ def judged(columns, end_offset):
 
 @given(BATCHES, st.integers(0, 20))
 def test_marks_are_those_of_a_dictionary(batches, end_offset):
-    """The newest record of each key and all records beyond the map stay. Null values are marked."""
+    """The newest record of each key stays, as do all records that the map does not cover. Null values are marked."""
     marks, expected = judged(log_of(batches), end_offset)
     assert list(marks) == expected
 
@@ -78,8 +78,8 @@ def test_marks_are_those_of_a_dictionary(batches, end_offset):
 def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
     """The runs cover each batch once. There are three kinds of runs.
 
-    In a copied run all records stay, and no value is null. In a dropped run no record stays, and no batch ends at the
-    bound. A single run is one batch of any other kind.
+    In a copied run all records stay, and no value is null. In a dropped run no record stays, and no batch ends at
+    `keep_end_offset`. A single run is one batch of any other kind.
     """
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
@@ -115,10 +115,7 @@ def test_kept_records_are_whole(batches, data):
 
 
 def test_batches_of_producers_and_transactions_are_looked_at():
-    """A batch with a producer's sequence is never in a dropped run.
-
-    A transactional batch is never in a copied run.
-    """
+    """A batch with a producer's sequence is never in a dropped run. A transactional batch is never in a copied run."""
     gone = bytearray(1)
     of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
     assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
@@ -135,7 +132,7 @@ def test_a_batch_with_a_horizon_is_looked_at():
 
 
 def test_due_tombstones_stay_no_longer():
-    """Due tombstones are dropped. A tombstone beyond the map stays, because only a later pass can decide about it."""
+    """Due tombstones are dropped. Tombstones that the map does not cover stay, so that a later pass decides."""
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
     assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)
@@ -171,7 +168,7 @@ STAMPS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
 def test_filtered_batches_are_written_as_one_by_one(shapes, data):
-    """A filtered batch keeps its bounds and its stamp.
+    """A filtered batch keeps its offset range and its stamp.
 
     The largest timestamp of a filtered batch is computed again, unless the broker set the time.
     """

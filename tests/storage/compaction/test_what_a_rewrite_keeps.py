@@ -49,7 +49,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("codec", Codec)
 def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
-    """Row 135: a rewritten batch keeps its producer, epoch, codec, bounds, base sequence, and records' headers."""
+    """Row 135: a rewritten batch keeps its offset range, producer, epoch, codec, base sequence, and record headers."""
     stamp = BatchStamp(**FIELDS, codec=codec)
     before = encode(
         [record(10, b"gone"), record(11, b"stays", TIME + 5), record(12, b"gone", TIME + 9)], stamp
@@ -81,7 +81,7 @@ def test_the_append_time_stays():
 
 
 def test_a_batch_with_gaps_is_cleaned_again():
-    """Row 135: a rewritten batch can be cleaned again, and keeps its original bounds."""
+    """Row 135: a rewritten batch can be cleaned again, and keeps its original offset range."""
     before = encode([record(offset, b"k%d" % offset) for offset in range(5)])
     once = rewritten(before, newer=(b"k1", b"k4"))
     twice = rewritten(once, newer=(b"k0",))
