@@ -178,7 +178,7 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
 
 
 def test_each_cleaning_leaves_one_line(disk, clock, caplog):
-    """A cleaning logs partition, offsets, reason, segments, records, bytes and time in one line."""
+    """A cleaning logs one line with the partition, offsets, reason, segments, records, bytes and time."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
@@ -192,7 +192,7 @@ def test_each_cleaning_leaves_one_line(disk, clock, caplog):
 
 
 def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog):
-    """Each roll, deletion and truncation logs segment, reason, bytes and time in one line."""
+    """Each roll, deletion and truncation logs one line with the segment, reason, bytes and time."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
     log = engine.partition("t", 0)
@@ -321,7 +321,7 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
 
 
 def test_status_tells_what_is_left_to_clean(disk, clock):
-    """Status has the first dirty offset and the cleanable ratio. Without compaction they are None."""
+    """`status` has the first dirty offset and the cleanable ratio. Both are None if the topic is not compacted."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     assert (0, 1.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
@@ -332,7 +332,7 @@ def test_status_tells_what_is_left_to_clean(disk, clock):
 
 
 def test_status_tells_the_last_flush(disk, clock):
-    """Status has the time of the last flush, which at first is the time of opening."""
+    """`status` has the time of the last flush, and before the first flush the time of opening."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 1)
     opened = log.status().last_flush

@@ -343,7 +343,7 @@ def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
 
 
 def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An engine that follows writes checkpoints, but leaves deletion and compaction to its leader."""
+    """An engine with the setting `follows` writes checkpoints, but leaves deletion and compaction to its leader."""
     config = QUIET._replace(follows=True, creation_overrides={"retention.ms": "1000"})
     engine = engine_on(disk, clock=clock, config=config)
     partition = engine.create_topic("t", overrides=TINY_SEGMENTS).partitions()[0]
@@ -358,7 +358,7 @@ def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: M
 
 
 def test_a_shorter_period_begins_with_its_setting() -> None:
-    """If its period changes, a duty is due one new period later, without the delay before the duty's first run."""
+    """A duty whose period was shortened is due at most one new period later, even if its first run has a long delay."""
     for delay_ms in (0, 900_000):
         old, new = ({Duty.RETENTION: Plan(period, delay_ms)} for period in (300_000, 1_000))
         begun = Schedule.begin(old, Timestamp(0)).done([Duty.RETENTION], Timestamp(1_000_000))

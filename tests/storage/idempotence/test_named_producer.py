@@ -23,7 +23,7 @@ DATA = Path("/data")
 
 
 class Lines:
-    """An encoder that makes each line a value, round-robin over the partitions."""
+    """An encoder that makes a value of each line, and uses the partitions in turn."""
 
     def encode(self, lines, partition):
         return encode_lines(lines, timestamp=partition.clock.now, max_batch_bytes=300)
@@ -33,7 +33,7 @@ class Lines:
 
 
 class KeyedLines(Lines):
-    """An encoder that makes each line a key and a value. A space separates them."""
+    """An encoder that makes a key and a value of each line. A space separates them in the line."""
 
     def encode(self, lines, partition):
         pairs = [tuple(line.split(b" ")) for line in lines.splitlines()]
@@ -124,7 +124,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
 
 
 def test_a_power_loss_may_take_records_back():
-    """Lines that a power loss removed are appended again, because the registry only records what is on disk."""
+    """Lines that a power loss removed are appended again: all positions in the registry are of records on disk."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -252,7 +252,7 @@ def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired, others):
-    """Compacted records of a killed run are not appended again. A run that cannot know its position stops."""
+    """Records of a killed run are not appended again after a compaction. A run that cannot know its position stops."""
     setup = Setup(log=CompactedLog(delete_retention_ms=0))
     log, clock = setup.on_disk, setup.on_disk.clock
     text = b"".join(b"k%d %d\n" % (n % 3, n) for n in range(90))

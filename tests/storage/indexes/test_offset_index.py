@@ -1,4 +1,4 @@
-"""Tests of the offset index: lookups, limits, truncation and its bytes."""
+"""Tests of the offset index: lookups, limits, truncation, and the bytes of the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(*entries: tuple[int, int]) -> OffsetIndex:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(-5, 3200))
 def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
-    """Row 19: a lookup finds the same entry as a search of a list. Before the first entry it returns (base, 0)."""
+    """Row 19: a lookup finds the same entry as a search of a list. A target before the first entry gives (base, 0)."""
     offsets = [BASE + sum(steps[: count + 1]) for count in range(len(steps))]
     index = filled(*((offset, 10 * count) for count, offset in enumerate(offsets)))
     target = BASE + distance
@@ -89,10 +89,7 @@ def test_reopening_trims_and_fills(tmp_path):
 
 
 def test_zeros_of_an_untrimmed_file_count_as_entries():
-    """Row 22: the zeros of an untrimmed file are read as entries.
-
-    The file does not store its number of entries.
-    """
+    """Row 22: the zeros of an untrimmed file are read as entries, because the file does not store their number."""
     file = MemoryFile(Path("/45.index"))
     OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
     reopened = OffsetIndex(file, BASE)
@@ -208,6 +205,6 @@ def test_the_warm_section_is_searched_alone():
     st.integers(0, 8),
 )
 def test_the_floor_of_any_target(keys, target, warm_entries):
-    """`find_floor` returns the last key that is not above the target, for any keys and any warm section."""
+    """`find_floor` returns the last key that is not above the target, for any keys and any number of warm entries."""
     floors = [slot for slot, key in enumerate(keys) if key <= target]
     assert (floors or [NO_SLOT])[-1] == find_floor(*sorted_slots(keys), target, warm_entries=warm_entries)

@@ -329,7 +329,7 @@ def test_followers_keep_offsets():
 
 
 def test_followers_offsets_ascend():
-    """A follower refuses an append that begins below the log end, or whose offsets do not ascend, as a whole."""
+    """A follower refuses a whole append if it begins below the log end, or if its offsets do not ascend."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
     with pytest.raises(errors.InvalidRecordError, match="log ends at 6"):
@@ -340,7 +340,7 @@ def test_followers_offsets_ascend():
 
 
 def test_a_followers_segment_is_based_at_its_first_offset():
-    """Row 39: batches at 0 and 2^31+1 need two segments. The second segment has a snapshot, and the base 2^31+1."""
+    """Row 39: batches at 0 and 2^31+1 need two segments. The second one has a snapshot and the base offset 2^31+1."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=0))
     on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 + 1))
@@ -364,7 +364,7 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
 
 
 def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
-    """The base of a new segment is computed from the append's last offset, so that the indexes can hold all offsets."""
+    """A new segment's base offset is computed from the append's last offset, so that indexes can hold all offsets."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.appender.append_as_follower(old)

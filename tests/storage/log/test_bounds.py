@@ -258,10 +258,7 @@ def _append_as_follower(log, data):
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
 @pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
-    """An append that would exceed MAX_OFFSET is refused as a whole.
-
-    All earlier records can be read, even after a kill.
-    """
+    """An append beyond MAX_OFFSET is refused as a whole. All earlier records can be read, even after a kill."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))

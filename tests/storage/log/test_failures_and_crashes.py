@@ -1,4 +1,4 @@
-"""Tests of a failure during a change and a crash after it. The model of a partition found these cases."""
+"""Tests of a failure during a change that is followed by a crash. Random tests of a partition found these cases."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_truncation_that_fails_takes_the_log_offline(cut):
 @pytest.mark.parametrize("end", list(End), ids=str)
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
-    """If a crash interrupts a truncation at any step, no gap is among the old records that are left.
+    """If a crash interrupts a truncation at any step, the old records that are left have no gap between them.
 
     The log ends after the last of these records.
     """
@@ -291,7 +291,7 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
 def test_epochs_of_batches_that_found_no_room_are_not_noted():
     """If batches do not fit on the disk, their epochs are not written.
 
-    The follower's next attempt may begin at another offset.
+    The follower's next attempt may begin at another offset, and then the epochs have other first offsets.
     """
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))

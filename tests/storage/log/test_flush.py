@@ -60,7 +60,7 @@ def test_a_roll_waits_for_no_disk():
 
 
 def test_the_recovery_point_follows_a_roll():
-    """The snapshot, segment and directory of a roll are synced. Then the recovery point moves to the new base."""
+    """The snapshot, segment and directory of a roll are synced. Then the recovery point moves to the new segment."""
     on_disk, flusher = flushing()
     fill(on_disk, 5)
     synced(on_disk)

@@ -35,7 +35,7 @@ def test_rolls_by_wall_clock_without_timestamps():
 def test_rolls_by_record_time():
     """Row 53: if records have timestamps, the age of a segment is measured in record time.
 
-    The age is the time of the next batch minus the time of the segment's first batch. The clock does not count.
+    The age is the time of the next batch minus the time of the segment's first batch. The clock's time is not used.
     """
     on_disk = LogOnDisk(segment_ms=HOUR)
     start = on_disk.clock.now
@@ -143,7 +143,7 @@ def test_a_file_that_a_failed_roll_left_is_replaced():
 
 @pytest.mark.parametrize("target", range(7))
 def test_truncation(target):
-    """A truncation in any segment lowers the log end, the recovery point and the epochs."""
+    """A truncation in any segment lowers the log end and the recovery point, and removes later epochs."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
@@ -248,7 +248,7 @@ def test_deleting_every_segment_rolls_first():
 
 
 def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
-    """A reader of an old chain reads the `.deleted` files until these are unlinked."""
+    """A reader that began before a deletion reads the `.deleted` files until they are unlinked."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
@@ -261,7 +261,7 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
 
 
 def test_delete_records():
-    """DeleteRecords with -1 means the high watermark. A larger offset moves the start, a smaller one changes nothing.
+    """DeleteRecords moves the log start to the given offset, but never back. The offset -1 means the high watermark.
 
     A compacted topic refuses DeleteRecords.
     """
@@ -292,7 +292,7 @@ def test_new_settings_work_at_once():
 
 
 def test_renaming_the_directory():
-    """After a rename appends, rolls, epochs and the close use the new directory."""
+    """After the directory was renamed, appends, rolls, epochs and the close use the new directory."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(140))
     on_disk.log.appender.roll()
@@ -327,7 +327,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
 
 
 def test_an_idle_log_is_closed_without_writes():
-    """Opening, reading and closing an idle log writes and syncs nothing: most of thousands of logs are idle."""
+    """Opening, reading and closing an idle log writes and syncs nothing, because thousands of logs may be idle."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))

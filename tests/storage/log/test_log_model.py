@@ -30,7 +30,7 @@ FAILING = st.tuples(
 
 
 class LogModel(RuleBasedStateMachine):
-    """Compares a log with `values`: for each offset the value, if the record was not lost.
+    """Compares a log with `values`, which has the value at each offset whose record was not lost.
 
     The attribute `ends` has the end offsets of the batches.
     """

@@ -30,7 +30,7 @@ from topicfs.storage.segment.trace import (
 
 
 def test_reads_outside_the_log():
-    """Row 59: in a log that has only offset 1024, reads of 0 and 1026 raise, 1025 is empty, and 1024 is returned."""
+    """Row 59: in a log that has only offset 1024, reads of 0 and 1026 raise an error, and a read of 1025 is empty."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(1024)
     on_disk.log.append(batch(b"a"))
@@ -200,7 +200,7 @@ def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
 
 
 def test_records_by_time():
-    """Rows 66 and 140: lookups by time, and of earliest, latest and largest timestamp, return the leader epoch, too."""
+    """Rows 66 and 140: lookups by time, `earliest`, `latest` and `largest_timestamp` return the leader epoch, too."""
     on_disk = LogOnDisk()
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None
@@ -330,7 +330,7 @@ def test_segments_as_users_see_them():
 
 
 def test_the_files_of_a_segment_are_shown_byte_for_byte():
-    """The mapping of a segment's file has the bytes of the file. The active log is mapped up to the visible end.
+    """A segment's file is mapped byte for byte. The `.log` of the active segment is mapped up to the visible end.
 
     A name that is not a file of a present segment is refused.
     """

@@ -1,4 +1,4 @@
-"""Tests that reads while segments are replaced or removed return the old or the new result, without errors."""
+"""Tests that reads during a replacement or removal of segments return the old or the new result, without errors."""
 
 from __future__ import annotations
 

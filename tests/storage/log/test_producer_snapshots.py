@@ -49,7 +49,7 @@ def test_an_existing_snapshot_is_not_written_again():
 def test_a_clean_log_without_snapshots_never_had_producers():
     """Rows 44 and 81: if a cleanly closed log has no snapshots, it never had producers, so it is not read.
 
-    The log gets empty snapshots at its last bases and at its end.
+    The log gets empty snapshots at the base offsets of its last segments and at its end.
     """
     on_disk = LogOnDisk()
     for sequence in range(4):
@@ -67,7 +67,7 @@ def test_a_clean_log_without_snapshots_never_had_producers():
 
 
 def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
-    """Rows 43 and 81: recovery writes snapshots at the bases from the recovery point on, and at the end."""
+    """Rows 43 and 81: recovery writes snapshots at each base offset from the recovery point on, and at the log end."""
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
@@ -98,7 +98,7 @@ def producers_in(on_disk, offset):
 
 
 def test_recovery_forgets_expired_producers_at_each_segments_base():
-    """Recovery drops expired producers at the base of each segment, as a broker does."""
+    """Recovery drops expired producers at the base offset of each segment, as a broker does."""
     on_disk = rolled()
     on_disk.clock.now = NOW + DEFAULT_EXPIRATION_MS
     on_disk.kill()
@@ -136,7 +136,10 @@ def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
 
 
 def test_recovery_writes_a_snapshot_at_the_second_last_base():
-    """If recovery begins at the last segment, it also writes a snapshot at the previous base, for later truncations."""
+    """If recovery begins at the last segment, it writes a snapshot at the previous segment's base offset as well.
+
+    A later truncation needs this snapshot.
+    """
     on_disk = rolled(3)
     on_disk.log.append(produced(pid=3))
     for offset in on_disk.snapshots():
@@ -158,7 +161,7 @@ def test_a_truncation_takes_a_snapshot_at_the_new_end():
 def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along():
     """If a segment is recovered after a clean close, later snapshots are written again.
 
-    These are the snapshots at the last two bases and at the end.
+    These are the snapshots at the base offsets of the last two segments, and at the log's end.
     """
     on_disk = rolled()
     on_disk.log.close()
@@ -182,7 +185,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
 
 
 def test_stray_snapshots_except_the_newest_are_deleted():
-    """Rows 47 and 102: snapshots that are not at the base of a segment are deleted, except the newest of them."""
+    """Rows 47 and 102: snapshots that are not at a segment's base offset are deleted, except the newest of them."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -287,9 +290,10 @@ def test_records_after_a_damaged_segment_without_an_index_stay():
 
 
 def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
-    """Producers that recovery reads again have the same order as in a broker.
+    """Producers that recovery reads again are in the same order as in a broker.
 
-    Producers 7 and 23 are in the same bucket. In this bucket the producer that was added last comes first.
+    Producers 7 and 23 are in the same bucket of a broker's hash table. In this bucket the producer that was added last
+    comes first.
     """
     on_disk = LogOnDisk()
     for pid in (7, 23):

@@ -110,10 +110,7 @@ def start_over(on_machine: LogOnMachine) -> None:
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
 def test_files_that_go_are_closed(go, tmp_path):
-    """After the delay no file of a removed segment is open, whatever removed it.
-
-    Other segments can still be read.
-    """
+    """After the delay no file of a removed segment is open, whatever removed it. Other segments can still be read."""
     on_machine = LogOnMachine(tmp_path)
     go(on_machine)
     on_machine.look()

@@ -20,7 +20,7 @@ PRODUCERS = (1, 2)
 
 
 def sequenced(sequence, *, producer=1, count=1, epoch=0):
-    """Return a batch whose values have the producer and the sequences."""
+    """Return a batch in which each value consists of the producer's ID and the record's sequence."""
     stamp = BatchStamp(producer_id=ProducerId(producer), producer_epoch=epoch, base_sequence=sequence)
     values = [b"%d:%d" % (producer, sequence + number) for number in range(count)]
     return batch(*values, timestamp=NOW, stamp=stamp)
