@@ -183,10 +183,7 @@ class RecordingLog:
 
 
 def test_decision_is_carried_out_in_order() -> None:
-    """If all segments are due, retention first rolls the log.
-
-    It then deletes segments for one reason after the other.
-    """
+    """If all segments are due, retention first rolls the log. It then deletes segments, one reason after the other."""
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )

@@ -126,10 +126,7 @@ def test_end_offset_without_entries(disk: SimulatedDisk) -> None:
 
 
 def test_epoch_for_offset(disk: SimulatedDisk) -> None:
-    """An offset belongs to the last epoch that starts at or below it.
-
-    An offset before the first epoch has no epoch.
-    """
+    """An offset belongs to the last epoch that starts at or below it. An offset before the first epoch has no epoch."""
     epochs = opened(disk, (1, 5), (3, 8))
     assert [None, 1, 1, 3, 3] == [epochs.epoch_for_offset(Offset(offset)) for offset in (4, 5, 7, 8, 100)]
 

@@ -115,10 +115,7 @@ def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> Non
 
 
 def test_topic_id_file(disk: SimulatedDisk) -> None:
-    """Row 148: partition.metadata has 43 bytes without a final newline.
-
-    A missing file means that there is no ID.
-    """
+    """Row 148: partition.metadata has 43 bytes without a final newline. A missing file means that there is no ID."""
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
     assert b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg" == disk.read_bytes(DATA / "partition.metadata")

@@ -9,7 +9,7 @@ BEFORE = EngineConfig()
 
 
 def of(**properties: str) -> EngineConfig:
-    """Return the settings of a server.properties."""
+    """Return the settings of a server.properties that has `properties`."""
     return EngineConfig.from_properties(
         {name.replace("_", "."): value for name, value in properties.items()}
     ).config

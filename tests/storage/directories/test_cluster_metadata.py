@@ -55,7 +55,7 @@ def test_topics_and_their_settings(disk: SimulatedDisk) -> None:
 
 
 def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
-    """A removal names the ID of a topic, and removes the topic's settings as well."""
+    """A record that removes a topic names the topic's ID, and removes the topic's settings as well."""
     written(disk, f"{0:020d}.log", 0, TOPIC, SEGMENT_MS, REMOVE_TOPIC, OTHER_TOPIC)
     image = read_cluster_metadata(disk, DIRECTORY)
     assert {"other": "AAAAAAAAAAAAAAAAAAAACA"} == image.topic_ids

@@ -80,10 +80,7 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
-    """`find_holder` keeps a lock that its own process holds.
-
-    Opening and closing the lock file would drop this lock.
-    """
+    """`find_holder` keeps a lock that its own process holds. Opening and closing the lock file would drop this lock."""
     lock = DirectoryLock(tmp_path)
     assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
     assert refused_elsewhere(tmp_path)
@@ -155,7 +152,7 @@ def refused_elsewhere(directory: Path) -> bool:
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a process has opened the lock file and the previous holder then deletes it, a new lock file is locked."""
+    """If the lock file is deleted just after a process has opened it, the process locks a new lock file."""
     opens, deletions = os.open, iter([True])
 
     def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:

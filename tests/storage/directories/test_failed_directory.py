@@ -164,7 +164,7 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
 
 
 def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """If all directories failed, changes are refused and reads continue. After one is back, changes succeed again."""
+    """If all directories failed, changes are refused and reads continue. Changes succeed when one directory is back."""
     engine = filled(disks, clock)
     for disk in disks.disks.values():
         break_disk(disk)

@@ -1,4 +1,4 @@
-"""Tests, on file systems of a few megabytes, that operations which free space work on a full disk."""
+"""Tests, on file systems of a few megabytes, that a full disk does not stop the operations that make room."""
 
 from __future__ import annotations
 
@@ -78,10 +78,7 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
 
 
 def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
-    """Retention deletes old segments on a full disk.
-
-    Epochs and checkpoints find room only in the reserve.
-    """
+    """Retention deletes old segments on a full disk. Epochs and checkpoints find room only in the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
     partition = engine.partition("t", 0)
@@ -140,7 +137,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
 
 
 def test_compaction_works_if_the_result_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """Compaction on a full disk shrinks a log in which all records have the same key to one record."""
+    """If all records of a log have the same key, compaction on a full disk shrinks the log to one record."""
     engine = opened(disk, clock)
     compacts = {
         "cleanup.policy": "compact",
@@ -178,7 +175,7 @@ def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
 
 
 def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None:
-    """Recovery after a kill writes indexes and snapshots into the reserve, and all partitions serve."""
+    """Recovery after a kill writes indexes and snapshots into the reserve, and all partitions are served."""
     engine = opened(disk, clock)
     engine.create_topic("t", partitions=3, overrides=SEGMENTS)
     count = append_until_full(engine.partition("t", 0), clock)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) -> None:
-    """A partition is created in the directory with the fewest partitions, or in the first of several such."""
+    """A partition is created in the first of the directories that have the fewest partitions."""
     engine = opened(disks)
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")
@@ -100,7 +100,7 @@ def test_a_directory_given_twice_is_refused(disks: SeveralDisks) -> None:
 
 
 def test_someone_elses_directory_among_them_is_refused(disks: SeveralDisks) -> None:
-    """If one directory is not a data directory, the whole call is refused."""
+    """If one directory is not a data directory, the opening of all directories is refused."""
     disks.make_directory(B)
     disks.make_directory(B / "photos")
     with pytest.raises(NotALogDirectoryError, match="/b/photos"):

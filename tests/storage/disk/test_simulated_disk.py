@@ -35,7 +35,7 @@ def test_what_was_synced_survives_a_crash(seed):
 
 
 def test_an_unsynced_name_may_be_lost():
-    """If its directory was not synced, a file sometimes survives a crash and sometimes does not."""
+    """A file in a directory that was not synced sometimes survives a crash, and sometimes does not."""
     outcomes = set()
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
@@ -91,7 +91,7 @@ def test_renames_survive_in_order():
 
 
 def test_a_full_disk_takes_nothing():
-    """A write that does not fit changes nothing, and succeeds after there is room."""
+    """A write that does not fit changes nothing, and succeeds once there is room."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     disk.fill(1024)
@@ -121,7 +121,7 @@ def test_planned_failures_come_when_they_are_due():
 
 
 def test_a_failed_sync_loses_what_it_should_have_written():
-    """After a failed sync, the next sync succeeds although the blocks of the first are lost, as in Linux."""
+    """After a failed sync, the next sync succeeds although the blocks of the failed sync are lost, as in Linux."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     file.sync()

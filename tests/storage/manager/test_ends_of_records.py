@@ -76,7 +76,7 @@ def test_a_log_ends_at_the_last_offset_that_is_read_again(encoded_here: bool):
 
 @pytest.mark.parametrize("encoded_here", [False, True])
 def test_the_latest_time_is_appended_where_a_topic_takes_it(encoded_here: bool):
-    """With both limits at the maximum, records with the latest time can be appended repeatedly."""
+    """If both limits on timestamps have the largest value, records with the latest time can be appended repeatedly."""
     on_disk = LogOnDisk(message_timestamp_after_max_ms=LATEST_TIMESTAMP, segment_ms=LATEST_TIMESTAMP)
     for timestamp in (0, LATEST_TIMESTAMP, 0, LATEST_TIMESTAMP):
         on_disk.log.append(batch(b"v", timestamp=timestamp), encoded_here=encoded_here)

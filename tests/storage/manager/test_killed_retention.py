@@ -43,7 +43,7 @@ class Topic:
                 self.clock.advance(2 * HOUR_MS)
             append_lines(self.partition, value(number) + "\n", timestamp=self.clock.now)
         self.told = 0
-        """The log start that was promised to a caller."""
+        """The log start that the last `delete_records` has returned."""
         self.partition.sync()
         self.flusher.run()
         self.engine.maintain_now(self.clock())

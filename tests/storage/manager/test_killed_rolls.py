@@ -87,7 +87,7 @@ class Topic:
 
 
 def check(topic: Topic) -> None:
-    """Check that times find their records, segments have their newest times, and retention deletes nothing."""
+    """Check that lookups by time find all records, each segment has its largest time, and retention deletes nothing."""
     for offset, (time, value) in enumerate(topic.written):
         found = topic.partition.offset_for_timestamp(Timestamp(time))
         assert found is not None, f"{value} is not found by its time"

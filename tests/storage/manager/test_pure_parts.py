@@ -41,7 +41,10 @@ def directories(*names: str) -> list[DirectoryEntry]:
 
 
 def test_names_show_the_contents_of_a_directory() -> None:
-    """Names show partitions, marked directories and Kafka's own two directories. Regular files are skipped."""
+    """A directory's name shows whether it is a partition, a marked directory, or one of Kafka's own two directories.
+
+    Regular files are skipped.
+    """
     contents = read_contents(
         [
             *directories(
@@ -277,7 +280,7 @@ def test_partition_counts_are_bounded(count: int) -> None:
 
 
 def test_overrides_are_merged() -> None:
-    """None removes an override, even one that was never set. An unknown name is refused."""
+    """None removes an override, and is accepted even if there is no override. An unknown name is refused."""
     present = {"retention.ms": "1", "segment.ms": "2"}
     merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
     assert {"segment.ms": "2", "flush.ms": "3"} == merged

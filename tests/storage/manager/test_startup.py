@@ -206,7 +206,7 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
 
 
 def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk) -> None:
-    """If the settings file has an invalid setting, it stays there, a warning names it, and the topic is opened."""
+    """An invalid setting stays in the settings file, a warning names the setting, and the topic is opened."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()

@@ -32,7 +32,7 @@ def test_collisions() -> None:
 
 
 def test_internal_topics() -> None:
-    """Kafka's three internal topics are internal. Other names with two underscores are not."""
+    """Kafka's three internal topics count as internal. Other names that begin with two underscores do not."""
     assert [True, True, True, False] == [
         names.is_internal(name)
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__mine")
@@ -64,7 +64,7 @@ def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -
     ],
 )  # fmt: skip
 def test_other_directories_are_no_partitions(name: str) -> None:
-    """A directory whose name does not parse is not a partition."""
+    """A directory whose name cannot be parsed is not a partition."""
     assert names.parse_partition_directory(name) is None
 
 
@@ -123,5 +123,5 @@ def test_segment_files(kind: names.SegmentFileKind, state: names.SegmentFileStat
     ],
 )  # fmt: skip
 def test_other_files_belong_to_no_segment(name: str) -> None:
-    """A file whose name does not parse does not belong to a segment."""
+    """A file whose name cannot be parsed does not belong to a segment."""
     assert names.parse_segment_file(name) is None

@@ -226,7 +226,7 @@ def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
 
 
 def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
-    """Row 94: the marker of an empty transaction completes no transaction."""
+    """Row 94: the marker of a transaction without records does not count as the end of a transaction."""
     assert producers.end(0) is None
     assert producers.state.first_unstable_offset is None
 

@@ -73,7 +73,7 @@ def test_a_batch_above_the_lowest_sequence_is_refused(state):
 
 
 def test_a_newer_epoch_replaces_the_lowest_sequence():
-    """A newer epoch replaces the lowest sequence. An older epoch changes nothing."""
+    """A request with a newer epoch replaces the stored lowest sequence. An older epoch changes nothing."""
     asked = Verification(3, 5, bumps_epoch=False, guard=VerificationGuard())
     assert (3, 4) == (
         asked.asked_again(epoch=3, sequence=4).epoch,

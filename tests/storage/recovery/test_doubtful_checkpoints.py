@@ -37,7 +37,7 @@ def put_offset(disk, name, offset):
 def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
     """If the log start is beyond the log's end, the partition is offline, and the status has reason and remedy.
 
-    All files stay at each start, and the partition is online again after the line is corrected.
+    No start deletes a file, and the partition is online again after the checkpoint was corrected.
     """
     put_offset(disk, names.LOG_START_OFFSETS, 91)
     content = disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")

@@ -38,7 +38,7 @@ class Beside:
             self.log.append(sized_batch(size, timestamp=self.log.log_end_offset * 10))
 
     def look(self, *, start: int = 0, high_watermark: int | None = None) -> bool:
-        """Catch up, or load if that is impossible, and compare with a new load. Return whether it caught up."""
+        """Catch up if possible, or else load, and compare with a new load. Return whether catching up was possible."""
         offset = None if high_watermark is None else Offset(high_watermark)
         before, self.stamps = self.stamps, self._stamps()
         caught_up = (

@@ -165,7 +165,7 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
 
 
 def test_checkpointed_offsets_are_kept_within_the_log():
-    """The start is at least the first base. The high watermark and the recovery point are within the log."""
+    """The log start is at least the first base offset. The high watermark and recovery point are within the log."""
     on_disk = filled(6)
     on_disk.log.replacer.delete_oldest_segments(1, "test")
     log = on_disk.reopen(log_start_offset=1, high_watermark=1)
@@ -176,7 +176,10 @@ def test_checkpointed_offsets_are_kept_within_the_log():
 
 
 def test_snapshots_after_a_kill():
-    """After a kill the recovered bases and the end have snapshots. A damaged snapshot is written again."""
+    """Recovery after a kill writes snapshots at the base offsets of segments and at the log's end.
+
+    It replaces a damaged snapshot.
+    """
     on_disk = filled(4)
     on_disk.write("00000000000000000003.snapshot", b"x" * 56)
     on_disk.kill()

@@ -37,7 +37,7 @@ def test_a_running_log_is_shown(clean):
 
 
 def test_a_torn_tail_is_not_shown():
-    """A torn or damaged end is hidden in memory, and stays on disk."""
+    """A torn or damaged end of a log is not shown, and stays on disk."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{8:020d}.log"
     on_disk.write(name, on_disk.content(name)[:-30])

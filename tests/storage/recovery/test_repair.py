@@ -55,7 +55,10 @@ def test_a_base_offset_is_repaired_from_its_neighbors(record: int) -> None:
 
 
 def test_the_last_base_offset_is_repaired_only_if_impossible() -> None:
-    """The last base offset is repaired only if it is impossible. A larger possible one may come after a gap."""
+    """The last base offset is repaired only if it is impossible.
+
+    A larger base offset is possible, because a gap may come before the last batch.
+    """
     on_disk = filled()
     whole = logs(on_disk)
     last = RECORDS - 1
@@ -160,7 +163,7 @@ def test_two_bits_of_a_length_end_the_log() -> None:
 
 
 def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zeros of a preallocated file are not searched for a length, as that would take minutes for many logs."""
+    """Recovery does not search the zeros of a preallocated file for a length. For many logs that would take minutes."""
     on_disk = LogOnDisk(internal_segment_bytes=1 << 20, preallocate=True)
     on_disk.log.append(sized_batch(100))
     read = 0
@@ -191,7 +194,7 @@ def test_a_cleanly_closed_log_is_repaired_and_not_truncated(bit: int) -> None:
 
 @pytest.mark.parametrize("number", range(5))
 def test_batches_of_many_records_may_overlap(number: int) -> None:
-    """A flipped bit that makes batches overlap is noticed by the batches' first offsets."""
+    """A flipped bit in a base offset is repaired even if it makes the offset ranges of batches overlap."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for first in range(0, 60, 10):
         on_disk.log.append(batch(*(b"%d" % at for at in range(first, first + 10)), timestamp=1))

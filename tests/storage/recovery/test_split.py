@@ -87,7 +87,7 @@ def test_a_segment_is_split_below_the_recovery_point_too():
 
 
 def test_after_a_clean_stop_no_segment_is_split():
-    """After a clean stop a segment with indexes is not split, and the next append rolls."""
+    """After a clean stop a segment with indexes is not split, and the next append rolls the log."""
     on_disk = with_segment(0, BEYOND + 1)
     on_disk.write(FIRST.replace(".log", ".index"), b"")
     on_disk.write(FIRST.replace(".log", ".timeindex"), (10).to_bytes(8, "big") + bytes(4))

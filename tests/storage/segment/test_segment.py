@@ -98,14 +98,14 @@ def test_reading_after_the_last():
 
 
 def test_reading_before_the_first_offset():
-    """Row 3: with base 40 and data from 50, reading 41 begins at 50."""
+    """Row 3: with base offset 40 and records from offset 50 on, a read at 41 begins at 50."""
     one = OneSegment()
     size = one.append(50, b"hello", b"there", b"little", b"bee")
     assert (50, size) == one.read(41)
 
 
 def test_reading_from_a_gap():
-    """Row 3: with batches 50-51 and 60-61, reading 55 begins at 60."""
+    """Row 3: with batches at 50-51 and 60-61, a read at 55 begins at 60."""
     one = OneSegment()
     one.append(50, b"hello", b"there")
     size = one.append(60, b"alpha", b"beta")
@@ -200,7 +200,7 @@ def test_largest_timestamp_and_end_after_truncation():
     [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40), (490, 49)],
 )
 def test_finding_an_offset_by_timestamp(timestamp, expected):
-    """Row 10: the first record at or after the time is found. After the last record none is found."""
+    """Row 10: the first record at or after a time is found. For a time after the last record, none is found."""
     one = OneSegment()
     for offset in range(40, 50):
         one.append(offset, timestamp=offset * 10)

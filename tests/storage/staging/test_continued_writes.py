@@ -79,10 +79,7 @@ def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
     ids=lambda one: next(iter(one)),
 )
 def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settings):
-    """A write that has begun continues even if changed settings would refuse it.
-
-    Half of the write is already visible.
-    """
+    """A write that has begun continues even if changed settings would refuse it, because half of it is visible."""
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.alter_config("orders", settings)

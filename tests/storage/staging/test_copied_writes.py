@@ -128,7 +128,7 @@ def test_a_directory_that_cannot_store_a_copy_fails_alone() -> None:
 
 
 def test_a_directory_that_comes_back_does_not_begin_again_what_another_continued() -> None:
-    """A returning directory does not begin again a micro-batch that another directory has continued."""
+    """A returning directory does not restart a micro-batch that another directory has continued."""
     found, first, second = set(), 0, 0
     while (two := died(1, first, kills=True)) is not None:
         two.open(DISKS[1], left_out=DISKS[:1])

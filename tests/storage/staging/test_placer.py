@@ -118,7 +118,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
         if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
             disk.crash(keep=1.0)
             return disk, engine_on(disk)
-    raise AssertionError("after no step was the write half appended")
+    raise AssertionError("no step left a half-appended write")
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
@@ -275,7 +275,7 @@ def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired,
 
 
 def test_a_log_from_which_all_was_removed_does_not_begin_again():
-    """A log whose records were all deleted does not begin again, because its offsets are used up."""
+    """If all records of a log were deleted, a continued write does not start the log again: its offsets are used up."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)

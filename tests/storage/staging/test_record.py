@@ -119,7 +119,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
 
 @pytest.mark.parametrize("damaged", [A, B])
 def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
-    """While both directories serve, one valid copy of the record is enough.
+    """While both directories are available, one valid copy of the record is enough.
 
     Reading and recording use the valid copy, and the damaged copy is repaired.
     """

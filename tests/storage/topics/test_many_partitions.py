@@ -91,7 +91,7 @@ def test_very_many_survive_a_loss_of_power() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("works", [0, 1])
 def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
-    """If the disk cannot be synced, no partition is left. When it works, the partitions can be created."""
+    """If the disk cannot be synced, no partition is left. When the disk works again, the partitions can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     disk.fail("sync_all", after=works)

@@ -1,4 +1,4 @@
-"""Tests that only a partition that cannot be served is offline, has the reason, and can be reopened."""
+"""Tests of a partition that cannot be served: it alone is offline, has the reason, and can be reopened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
 
 
 def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
-    """Row 32: a damaged partition is offline until reopened. Its checkpoint lines stay, and the close is unclean."""
+    """Row 32: a damaged partition is offline until it is reopened. Its checkpoint lines stay; the close is unclean."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     for number in (0, 1):
@@ -65,7 +65,7 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
 
 
 def test_partition_whose_flush_failed_is_opened_again(disk: SimulatedDisk) -> None:
-    """A partition whose flush failed refuses writes until reopened, and then continues at its recovery point."""
+    """A partition whose flush failed refuses writes until it is reopened. It then continues at its recovery point."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
@@ -113,7 +113,10 @@ def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
 
 
 def test_a_replaced_log_cannot_be_read(disk: SimulatedDisk) -> None:
-    """A replaced log cannot be read, as its files may belong to a new log. If the replacement fails, it can be read."""
+    """A replaced log cannot be read, because its files may belong to a new log.
+
+    If the replacement fails, the old log can be read.
+    """
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

@@ -110,7 +110,7 @@ def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: 
 
 
 def test_names_and_numbers_open_no_partition(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Length, membership and numbers of partitions are known without opening any partition."""
+    """The number of partitions, and the number of each partition, are known without opening any partition."""
     engine = opened(disk, clock)
     partitions = engine.topic("a").partitions()
     assert (3, True, False, [0, 1, 2]) == (
@@ -256,7 +256,7 @@ def test_after_the_close_no_partition_is_opened(disk: SimulatedDisk, clock: Manu
 
 
 def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An unopened partition can be reopened, as `topics online` does."""
+    """`reopen_partition`, as `topics online` calls it, also opens a partition that nobody has used since the start."""
     engine = opened(disk, clock)
     assert engine.reopen_partition("a", 2) is engine.partition("a", 2)
     assert ["a2"] == read_lines(engine.partition("a", 2))
@@ -402,7 +402,7 @@ def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock
 
 
 def test_open_partitions_have_their_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Open partitions have their duties while other partitions are unopened."""
+    """Duties run for the open partitions while other partitions are unopened."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 0)
     append_lines(partition, "more\n", timestamp=clock())

@@ -62,10 +62,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
 def test_a_read_only_opening_maps_no_preallocated_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read-only opening maps no preallocated index.
-
-    Mapping a thousand indexes of 10 MB would take a minute.
-    """
+    """A read-only opening maps no preallocated index. Mapping a thousand indexes of 10 MB would take a minute."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t", partitions=3)
     for partition in engine.topic("t").partitions().values():

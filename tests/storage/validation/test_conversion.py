@@ -57,10 +57,7 @@ def test_a_batch_without_records_is_refused():
 
 
 def test_a_batch_that_counts_no_records_is_refused():
-    """A batch with a count of 0 and a last offset delta of -1 is refused.
-
-    The next batch would get the same offset.
-    """
+    """A batch with a count of 0 and a last offset delta of -1 is refused. The next batch would get the same offset."""
     batch = encode(records(NOW))[:61]
     struct.pack_into(">i", batch, 8, 61 - 12)
     struct.pack_into(">i", batch, 23, -1)
@@ -126,7 +123,7 @@ def test_the_size_is_checked_again_after_recompression():
 
 
 def test_compressed_inner_offsets_are_made_dense():
-    """Row 125: inner offsets with gaps are numbered again if the batch's own bounds are right.
+    """Row 125: inner offsets with gaps are numbered again if the offset range in the batch's header is right.
 
     Old clients send such compressed batches.
     """
@@ -198,7 +195,7 @@ def test_compacted_topics_want_a_key_of_every_record(codec):
 
 
 def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
-    """If a header has a wrong largest timestamp, it is computed from the records, and the checksum is replaced."""
+    """A wrong largest timestamp in a header is replaced by that of the records, and the checksum is computed again."""
     batch = encode(records(NOW, NOW + 7))
     struct.pack_into(">q", batch, 35, 12345)
     seal(batch, 0, len(batch))
