@@ -141,6 +141,6 @@ def read_records(
 
 
 def write_transaction(transactional_id: str, state: Mapping[str, Any], version: int) -> tuple[bytes, bytes]:
-    """Return the key and value of a record of `__transaction_state`. TRANSACTION_VALUE has the fields of `state`."""
+    """Return the key and value of a record of `__transaction_state`; `state` has the fields of TRANSACTION_VALUE."""
     key = with_number(0, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
     return key, with_number(version, TRANSACTION_VALUE.write(state, version))

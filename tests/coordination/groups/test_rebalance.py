@@ -93,7 +93,7 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 def test_members_that_do_not_sync_are_removed():
     """Row 192: A member that does not sync is removed after the rebalance timeout.
 
-    The removal is prevented neither by heartbeats, nor by the change of the group to Stable.
+    Neither heartbeats nor the change of the group to Stable prevent the removal.
     """
     all_ = Coordination()
     leader, follower = completing(all_, 2)

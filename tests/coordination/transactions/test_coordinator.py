@@ -231,7 +231,7 @@ def test_unused_transactional_ids_are_forgotten(world: World) -> None:
 
 
 def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
-    """If a partition fails, the transaction stays decided, and all other partitions get their markers.
+    """If a partition fails, the commit is not undone, and all other partitions get their markers.
 
     The failed partition gets its marker later.
     """

@@ -414,7 +414,7 @@ def test_old_formats_are_listed_too(entry, timestamp):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 900, 1023, 1024, 1025, 5000])
 def test_short_checksums_are_the_librarys(size: int):
-    """The checksums of short batches, which other code computes than those of long ones, equal those of the library."""
+    """Checksums of short and of long batches are computed by different code, and equal those of the library."""
     batch = encode([Record(0, 0, None, bytes(range(256)) * 20 + b"tail"[: size % 4])])[: 61 + 9]
     batch += bytes(number * 7 % 251 for number in range(size))
     struct.pack_into(">i", batch, 8, len(batch) - 12)

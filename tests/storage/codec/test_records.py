@@ -274,7 +274,7 @@ def test_control_batches_are_listed_without_records():
 
 
 def test_columns_find_the_first_record_as_late():
-    """`find_time` returns the first record at or after an offset that has the given time or a later one.
+    """`find_time` searches from an offset on, and returns the first record with the given time or a later time.
 
     The times need not ascend.
     """

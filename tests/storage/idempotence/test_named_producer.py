@@ -124,7 +124,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
 
 
 def test_a_power_loss_may_take_records_back():
-    """Lines that a power loss removed are appended again: all positions in the registry are of records on disk."""
+    """Lines that a power loss removed are appended again, because the registry refers only to records on disk."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
