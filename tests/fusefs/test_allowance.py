@@ -261,7 +261,7 @@ def test_a_line_too_long_is_shown_in_another_form():
 
 
 def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
-    """If another thread holds the lock, `take_turn` raises ThreadNeededError in the event loop, and waits elsewhere."""
+    """If the lock is held, `take_turn` raises ThreadNeededError in the event loop, and waits in other threads."""
     lock = threading.Lock()
     with lock, Allowance(1, inline=True), pytest.raises(ThreadNeededError):
         take_turn(lock)
@@ -315,7 +315,7 @@ def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
 
 
 def test_a_request_for_more_records_than_the_log_has_counts_nothing():
-    """If more records are requested than the log has, the result begins at the first record, and nothing is counted."""
+    """If more records are requested than the log has, the first record's offset is returned without a count."""
     partition = MemoryPartition()
     partition.add_marker()
     for _ in range(2000):
@@ -325,9 +325,9 @@ def test_a_request_for_more_records_than_the_log_has_counts_nothing():
 
 
 def test_only_measure_recomputes_a_view_from_a_better_measure():
-    """If recomputing a view of a range takes long, `measured` does not recompute the view.
+    """`measured` does not recompute the view of a range if this takes long, but `measure` does.
 
-    `measure` does. The view of the range is recomputed after the whole log has been measured.
+    The view of a range is recomputed after the whole log has been measured.
     """
     partition = compressed(*[30_000] * 3)
     for _ in range(DIRECT_OFFSETS):

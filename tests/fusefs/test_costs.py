@@ -60,7 +60,7 @@ async def test_a_cheap_call_runs_in_the_event_loop(threads):
 
 
 async def test_an_expensive_call_is_repeated_in_a_thread(threads):
-    """A call that raises ThreadNeededError is repeated in a thread with a larger allowance, and may return or raise."""
+    """A call that raises ThreadNeededError is repeated in a thread with a larger allowance, where it may also fail."""
 
     def call():
         if current().inline:
@@ -169,7 +169,7 @@ async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountCl
     ids=["headers", "plain headers", "content", "records", "LogAppendTime"],
 )
 async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, batch, reason):
-    """Appending a batch that exceeds a limit of decoding fails with EMSGSIZE, names the limit, and stores nothing."""
+    """A batch that exceeds a limit of decoding is refused with EMSGSIZE and not stored; the reason names the limit."""
     with refused("EMSGSIZE") as caught:
         await put(orders, batch)
     assert reason in caught.reason

@@ -27,7 +27,7 @@ REFUND = framed(8, b"\x02\x02\x0a\x02no")
 
 @pytest.fixture
 async def shop(orders: MountClient) -> MountClient:
-    """A mount with `_schemas`, Avro schema 7 and Protobuf schema 8, and `orders`, one record of each kind."""
+    """A mount with the topics `_schemas` (Avro schema 7, Protobuf schema 8) and `orders` (records of all kinds)."""
     await orders.mkdir("_schemas")
     await orders.append("_schemas/0/log.json", registered("orders-value", 1, 7, ORDER))
     await orders.append("_schemas/0/log.json", registered("refunds-value", 1, 8, ORDER_PROTO, "PROTOBUF"))
@@ -103,7 +103,7 @@ async def test_each_language_has_its_suffix(shop: MountClient):
     ["log", "0-7", "0-", "-8", "@0-", "@1970-01-01-@2100-01-01"],
 )
 async def test_every_name_of_several_records_has_the_lines_and_their_size(shop: MountClient, name: str):
-    """All names of a range show the same lines with the same size, for any read size. No such name is listed."""
+    """Each name that selects all records shows the same lines with the same size. None of these names is listed."""
     whole = await shop.cat("orders/0/log.avro.json")
     assert whole == await shop.cat(f"orders/0/{name}.avro.json")
     assert len(whole) == (await shop.stat(f"orders/0/{name}.avro.json")).size
@@ -217,7 +217,7 @@ async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountCl
 
 
 async def test_shown_lines_can_be_appended(shop: MountClient):
-    """Shown lines can be appended. The append ignores schema IDs, keeps base64, and drops the schema ID headers."""
+    """Shown lines can be appended: schema IDs are ignored, base64 bytes are kept, schema ID headers are dropped."""
     await shop.mkdir("copy")
     await shop.append("_schemas/0/log.json", registered("copy-value", 1, 40, ORDER))
     await shop.append("_schemas/0/log.json", registered("copy-key", 1, 7, ORDER))
@@ -307,7 +307,7 @@ async def test_a_line_without_its_end_is_encoded_at_the_close(shop: MountClient)
 async def test_a_missing_library_is_an_error_that_says_which(
     shop: MountClient, monkeypatch, suffix: str, library: str, package: str, path: str
 ):
-    """If the decoding library is missing, a lookup gives EOPNOTSUPP and names the package; other files work."""
+    """Without the decoding library, a lookup gives EOPNOTSUPP, and the reason names the package; other files work."""
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(
         FileError,

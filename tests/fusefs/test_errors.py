@@ -82,7 +82,7 @@ RAISED = [
 
 @pytest.mark.parametrize(("error", "number"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
 def test_each_error_has_its_errno(error: Exception, number: int):
-    """The type of an error determines the errno, not its text."""
+    """The type of an error determines the errno; the text of the error does not matter."""
     assert errno.errorcode[errno_of(error)] == errno.errorcode[number]
     assert file_error(error).number == number
 

@@ -158,7 +158,7 @@ def test_times_are_counted_back_from_now(text: str, expected: int) -> None:
     ],
 )
 def test_near_spellings_of_a_span_or_day_mean_nothing(text: str) -> None:
-    """The units of a span must be in order and in lower case. Digits alone are milliseconds since 1970."""
+    """In a span the longest unit comes first, and units are in lower case. Digits alone are milliseconds since 1970."""
     if text == "10":
         assert 10 == read(text)
         return

@@ -1,4 +1,4 @@
-"""Tests of acks=0, with which a write is answered before its lines are appended, and of the spellings of acks."""
+"""Tests of acks=0, where a write returns before its lines are appended, and of the values that acks may have."""
 
 from __future__ import annotations
 
@@ -54,10 +54,7 @@ async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
 
 
 async def test_acks_0_gathers_no_batches():
-    """With acks=0, batches do not wait in the linger buffer.
-
-    If a batch is refused, the write that contains the batch fails, and no other write.
-    """
+    """With acks=0, batches do not wait in the linger buffer: only the write that contains a refused batch fails."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)

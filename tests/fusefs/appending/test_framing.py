@@ -34,7 +34,7 @@ def test_whole_lines_pass_without_a_copy():
 
 
 def test_a_batch_of_exactly_the_limit_passes():
-    """A batch is accepted if its size is the limit. A larger batch is refused after its first 20 bytes."""
+    """A batch whose size is exactly the limit is accepted. A larger batch is refused after its first 20 bytes."""
     data = bytes(batch(b"value", timestamp=1))
 
     assert BATCHES.frame(NOTHING, data, len(data)).lines == data
@@ -67,7 +67,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
 
 def test_skipping_continues_over_writes_without_a_newline():
-    """A write inside a refused line yields no lines and counts as empty; the line remains refused."""
+    """For a write inside a refused line, `is_empty` is true and no line is returned; the line remains refused."""
     refused = LINES.after_refusal(b"x" * 10, ERROR)
 
     framed = frame(refused, b"y" * 10)
@@ -77,7 +77,7 @@ def test_skipping_continues_over_writes_without_a_newline():
 
 
 def test_the_write_that_ends_a_refused_line_brings_nothing_either():
-    """A write that only ends a refused line counts as empty, and the lines after it are accepted."""
+    """For a write that only ends a refused line, `is_empty` is true; the lines after this write are accepted."""
     framed = frame(LINES.after_refusal(b"x" * 10, ERROR), b"y\n")
 
     assert framed == Framed(b"", NOTHING)
@@ -86,7 +86,7 @@ def test_the_write_that_ends_a_refused_line_brings_nothing_either():
 
 @pytest.mark.parametrize("data", [b"rest\nnext\n", b"rest\nne", b"rest\nnext\nbe"])
 def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
-    """A write that ends a refused line and begins another line does not count as empty."""
+    """For a write that ends a refused line and begins another line, `is_empty` is false."""
     assert not frame(LINES.after_refusal(b"x", ERROR), data).is_empty
 
 

@@ -56,7 +56,7 @@ def test_the_sticky_partition_is_one_that_exists():
 
 
 def test_without_keys_a_partition_without_a_leader_is_left_out():
-    """If possible, records without keys go to partitions with a leader. A missing leader changes no key's partition."""
+    """If possible, records without keys go to partitions with a leader. A key's partition is independent of leaders."""
     partitioner = KafkaPartitioner(pick=lambda count: count - 1)
     assert 2 == partitioner.for_unkeyed(1, 3)
     assert 1 == partitioner.for_unkeyed(1, 3, lambda number: number != 2)

@@ -142,7 +142,7 @@ async def test_an_error_that_no_call_returned_is_in_the_reports():
 
 
 async def test_after_a_failed_write_of_one_request_the_next_write_begins_a_line():
-    """If a write of one request fails, the program gets the error. The program's next write begins a new line."""
+    """If a write that fits in one request fails, the program gets the error. Its next write begins a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)

@@ -37,7 +37,7 @@ def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize(("spare", "appends"), [(0, 1), (-1, 2)])
 def test_a_write_that_fills_a_segment_exactly_is_one_append(spare: int, appends: int):
-    """A write that exactly fits into a segment is one append; if the segment is one byte smaller, there are two."""
+    """A write that exactly fits into a segment is one append; if the segment is one byte smaller, it is two appends."""
     whole = sum(append_sizes(max_message_bytes=4000, segment_bytes=10_000_000))
     assert whole > 3 * 4000
 

@@ -53,7 +53,7 @@ async def test_fewer_bytes_than_failed_are_known_as_well():
 
 
 async def test_other_bytes_are_another_write():
-    """If the program writes other bytes, the failed lines stay, and the rest of the unfinished line is refused."""
+    """If a program then writes other bytes, the failed lines stay in the log; the rest of the last line is refused."""
     file = await failed(b"a\nbeg")
     file.target.too_few = False
     await fails(file.handle.write(b"in\n"), errno.EIO)

@@ -1,4 +1,4 @@
-"""`log.batch` and `<selector>.batch`: a read returns record batches, and a write produces record batches."""
+"""`log.batch` and `<selector>.batch`: reads return record batches, and writes to `log.batch` append them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = sorted(path.name for path in BROKER.iterdir() if path.is_dir())
 
 @pytest.fixture
 async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MountClient]:
-    """A mount over a copy of a broker's log directory; the fixture's parameter is the isolation."""
+    """A mount over a copy of a broker's log directory; the fixture's parameter is the isolation level."""
     shutil.copytree(BROKER, tmp_path / "data")
     engine = open_engine(tmp_path / "data")
     isolation = getattr(request, "param", Isolation.READ_COMMITTED)
@@ -85,7 +85,7 @@ async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str
 
 @pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
 async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
-    """`log.batch` shows the records that a broker's consumer with the same isolation gets. It shows no markers."""
+    """`log.batch` shows what a broker's consumer with the same isolation level gets, and no transaction markers."""
     level = brokers.context.settings.isolation
     consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
     expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]
@@ -159,7 +159,7 @@ async def test_it_grows_like_log(orders: MountClient):
 
 
 async def test_one_write_is_all_or_nothing(orders: MountClient):
-    """A damaged batch fails the whole write with a reason, and no batch of this write is stored."""
+    """If one batch is damaged, the whole write is refused with a reason, and none of its batches is stored."""
     damaged = bytearray(batch(b"aaaa"))
     damaged[-2] ^= 1
     with refused("EINVAL"):
@@ -194,7 +194,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
 
 
 async def test_an_incomplete_batch_at_close_is_reported(orders: MountClient):
-    """If the last batch is incomplete at close(2) or fsync(2), the call fails with EINVAL and a report."""
+    """If the last batch is incomplete, close(2) or fsync(2) fails with EINVAL, and the reason is reported."""
     data = bytes(batch(b"a"))
     with refused("EINVAL"):
         await orders.append("orders/0/log.batch", data + data[:-1])
@@ -216,7 +216,7 @@ async def test_a_batch_too_large_is_refused_after_its_first_bytes(orders: MountC
 
 
 async def test_a_producers_errors(orders: MountClient):
-    """A gap in a producer's sequence is EILSEQ, a fenced epoch ESTALE, and a repeated batch is stored once."""
+    """A gap in a producer's sequence gives EILSEQ, a fenced epoch gives ESTALE; a repeated batch is stored once."""
     for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
         await orders.append("orders/0/log.batch", data)
     with refused("EILSEQ"):

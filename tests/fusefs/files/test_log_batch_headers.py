@@ -42,7 +42,7 @@ async def client(tmp_path: Path) -> AsyncIterator[MountClient]:
 
 
 async def produce(client: MountClient, data: bytearray) -> None:
-    """Write one batch as `cat >> log.batch` does; if it is refused, check that errno is in REFUSED and has a reason."""
+    """Write one batch as `cat >> log.batch` does; check that a refusal has an errno of REFUSED, and a reason."""
     try:
         await client.append("t/0/log.batch", bytes(data), APPEND)
     except FileError as error:

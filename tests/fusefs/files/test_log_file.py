@@ -1,4 +1,4 @@
-"""Logs and open-ended ranges: sizes, nodes after a deletion, and the attributes that the kernel caches."""
+"""Logs and open-ended ranges: their sizes, their nodes after records were deleted, and attributes that are cached."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def remove_front(client: MountClient, before: int) -> None:
 
 
 async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_number(orders: MountClient):
-    """When the first records of a log are deleted, `log` gets a new node with the same inode number, for `tail -F`."""
+    """If the first records of a log are deleted, `log` gets a new node, but keeps its inode number for `tail -F`."""
     await orders.append("orders/0/log", lines(0, 9))
     old = orders.lookup("orders/0/log")
     shown = (await orders.filesystem.getattr(old.node_id)).ino
@@ -226,7 +226,7 @@ async def test_a_file_opened_with_o_trunc_can_be_truncated_to_zero(orders: Mount
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_a_program_that_truncated_writes_at_its_own_end_alone(orders: MountClient, path: str):
-    """A file opened with O_TRUNC accepts writes only at the end of its own data; with O_APPEND, at any position."""
+    """After an open with O_TRUNC, each write must begin where the last one ended; O_APPEND allows any position."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
     size = await orders.filesystem.write(fh, lines(2, 3), 0)

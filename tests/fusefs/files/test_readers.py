@@ -19,7 +19,7 @@ async def readers(client: MountClient, path: str) -> list[str]:
 
 @pytest.fixture
 def shop(orders: MountClient) -> MountClient:
-    """A mount with a topic of two partitions with three records each, and with `quiet`, which has no readers."""
+    """A mount with two topics: `shop` has two partitions with three records each, and nobody reads `quiet`."""
     engine = orders.engine
     engine.create_topic("quiet")
     for partition in engine.create_topic("shop", partitions=2).partitions().values():

@@ -167,7 +167,7 @@ async def test_a_selector_cannot_be_written(timed: MountClient, name: str):
 
 
 async def test_a_deleted_record_is_stale_under_an_old_name(timed: MountClient):
-    """After a record was deleted, its old node gives ESTALE, and a lookup of its name ENOENT."""
+    """After a record was deleted, its old node gives ESTALE, and a lookup of its name gives ENOENT."""
     node = timed.lookup("orders/0/1")
     timed.engine.partition("orders", 0).delete_records(Offset(2))
 

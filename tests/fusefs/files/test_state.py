@@ -121,7 +121,7 @@ async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
 
 
 async def test_the_log_of_an_offline_partition_is_not_shown_as_empty(tmp_path: Path):
-    """The log of an offline partition has size 1, so that tar opens it, and open(2) fails with EIO."""
+    """The log of an offline partition has size 1. Programs such as tar therefore open the log, and get EIO."""
     with closing(open_engine(tmp_path / "data")) as engine:
         async with mounted(engine, tmp_path) as client:
             await client.mkdir("orders")

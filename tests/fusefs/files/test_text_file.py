@@ -55,7 +55,7 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
 async def test_an_open_file_of_a_deleted_topic_changes_no_new_topic_of_the_name(
     tmp_path: Path, file: str, line: bytes
 ):
-    """After a topic is deleted and created again, files that were opened before give ESTALE. New open files work."""
+    """After a topic is deleted and created again, files opened before give ESTALE; files opened afterwards work."""
     disks = EngineConfig(replication_factor=2)
     engine = open_replicas([tmp_path / "a", tmp_path / "b"], config=disks, in_background=False)
     async with mounted(engine, tmp_path) as client:
@@ -182,7 +182,7 @@ async def test_a_text_that_changed_has_another_time(orders: MountClient):
 
 @pytest.mark.parametrize("path", ["@status", "orders/0/status", "orders/0/start"])
 async def test_files_cannot_be_opened_for_writing_without_allow_delete(orders: MountClient, path: str):
-    """Without --allow-delete, opening any of these files for writing fails with EPERM, even for root."""
+    """Without --allow-delete, opening `start` or a status file for writing fails with EPERM, even for root."""
     with refused("EPERM"):
         await orders.open(path, APPEND)
     with refused("EPERM"):

@@ -35,7 +35,7 @@ async def contents(client: MountClient, form: str = "log") -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["log.kv", "log.json"])
 async def test_keys_decide_the_partition(wide: MountClient, name: str):
-    """Lines go to the partition that Kafka's murmur2 gives for their key, in order."""
+    """Each line goes to the partition that Kafka's murmur2 gives for its key. Lines of one partition stay in order."""
     keys = [b"k%d" % number for number in range(50)]
     form = b"%b\tv\n" if name == "log.kv" else b'{"key":"%b","payload":"v"}\n'
 
@@ -269,7 +269,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
 
 
 async def test_closing_an_unread_range_of_times_fails(wide: MountClient):
-    """stat(2) gives a wrong size for an unread range of times, so close(2) gives EIO if records were not read."""
+    """Closing an unread range of times that has records fails with EIO, because stat(2) gave a wrong size."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
         assert 1 == (await wide.stat(f"orders/{name}")).size

@@ -95,7 +95,7 @@ async def test_never_more_than_was_asked_for():
 
 
 async def test_seeking_back_within_the_last_read_works():
-    """Within the data of its last read a program can seek back, as `head -n 1` does; beyond, it gets ESPIPE."""
+    """A program can seek back within the data of its last read, as `head -n 1` does; further back it gets ESPIPE."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"a")

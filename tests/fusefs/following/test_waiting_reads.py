@@ -93,9 +93,9 @@ async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
 
 
 async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
-    """Each user may have a quarter of the waiting reads; the owner and root may have all that remain.
+    """Each user may have a quarter of the waiting reads; the mount's owner and root may have all that remain.
 
-    All processes that cannot be seen count as one user.
+    All processes that /proc does not show count as one user.
     """
     bench = Bench(bound=12, owner=500)
     users = {7: 1000, 8: 1000, 9: 1001, 10: 500, 11: 0}
@@ -223,7 +223,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search for the processes that have a file open immediately, without a delay."""
+    """Set the delay to zero after which the processes that have a file open are searched."""
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HOLDER_SEARCH_SECONDS", 0.0)
 
 

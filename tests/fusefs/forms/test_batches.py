@@ -143,7 +143,7 @@ def test_a_delete_horizon_is_left_behind():
 
 
 def test_an_invalid_batch_refuses_the_whole_write():
-    """A control batch, a damaged or too large batch, or other bytes refuse the whole write."""
+    """A write is refused as a whole if it has a control batch, a damaged or too large batch, or other bytes."""
     damaged = batch(b"aaaa")
     damaged[-2] ^= 1
     for data, reason in ((MARKER, "marker"), (damaged, "checksum"), (b"x" * 100, "not a record batch")):

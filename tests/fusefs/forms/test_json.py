@@ -27,7 +27,7 @@ def line_of(record, stamp=None):
 
 
 def record_of(line):
-    """Return the record of one parsed line that arrived at time 99."""
+    """Parse one line that arrives at time 99, and return its record."""
     (batch,) = JSON.parse(line.strip("\n").encode() + b"\n", timestamp=99, max_batch_bytes=100_000)
     (record,) = decode(batch)[0]
     return record
@@ -77,7 +77,7 @@ def test_append_time_is_shown():
 
 
 def test_records_of_the_oldest_format_have_no_time():
-    """Records of the oldest format have no timestamp, so `tstype` and `ts` are omitted, as kcat does."""
+    """Records of the oldest format have no timestamp, so `tstype` and `ts` are omitted, as in kcat."""
     entry = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
 
     line = JSON.render(decode(entry)[0], **WHERE, **EVERYTHING).decode()
@@ -169,7 +169,7 @@ def test_odd_bytes_in_a_header_name_come_back():
     ],
 )  # fmt: skip
 def test_lines_that_people_write(line, expected):
-    """A line needs only a payload; a field that is ignored may have any value."""
+    """A line needs only a payload; fields that the parser ignores may have any value."""
     assert expected == record_of(line)
 
 

@@ -29,7 +29,7 @@ def test_a_value_and_its_line(value, line, alone):
 
 @given(st.lists(st.binary(max_size=50).map(lambda line: line.replace(b"\n", b" ")), min_size=1))
 def test_lines_in_are_lines_out(lines):
-    """Appended lines are read byte for byte."""
+    """Appended lines are read back byte for byte."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = VALUES.parse(text, timestamp=7, max_batch_bytes=500)

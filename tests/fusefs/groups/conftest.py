@@ -115,7 +115,7 @@ all_tasks_blocked = trio.testing.wait_all_tasks_blocked
 
 
 async def read_behind(nursery: trio.Nursery, stream: Stream, seen: list[object]) -> None:
-    """Start a task that reads and adds the data or the exception to `seen`; return when all tasks are blocked."""
+    """Start a task that reads once, and adds the result or exception to `seen`; return when all tasks are blocked."""
 
     async def read() -> None:
         try:

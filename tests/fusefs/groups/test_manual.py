@@ -31,7 +31,7 @@ async def test_manual_commits_the_records_read_when_commit_is_written(world: Wor
 
 
 async def test_manual_commits_an_offset(world: World):
-    """`commit OFFSET` commits in the partition that was read last, `commit PARTITION OFFSET` in that partition."""
+    """`commit OFFSET` commits in the partition that was read last; `commit PARTITION OFFSET` names a partition."""
     world = World(2)
     world.add(0, b"a", b"b")
     stream = await manual(world, 0, 1)
@@ -84,7 +84,7 @@ async def test_unknown_words_are_refused(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """With commit=manual, a partition is given up at the next read without a commit of the records that were read."""
+    """With commit=manual, the next read gives up a partition without committing the records read from it."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

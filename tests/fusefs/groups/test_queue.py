@@ -86,7 +86,7 @@ async def test_each_read_is_one_record(queue: Queue):
 
 
 async def test_an_accepted_record_is_stored_when_write_returns(queue: Queue):
-    """`accept` accepts the record that was read last, and is stored when write(2) returns."""
+    """The command `accept` accepts the record that was read last; when write(2) returns, the acceptance is stored."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -182,7 +182,7 @@ async def test_json_tells_where_a_record_is_from(queue: Queue):
 
 
 class Kernel:
-    """A program that waits in poll(2), with its kernel: after each notification it polls again."""
+    """The kernel of a program that waits in poll(2); after each notification the program polls again."""
 
     def __init__(self, taker: Taker) -> None:
         self.taker = taker

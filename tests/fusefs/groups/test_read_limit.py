@@ -142,7 +142,7 @@ async def test_offsets_without_records_are_not_counted(world: World):
 
 
 async def test_a_damaged_batch_fails_the_run(world: World):
-    """A damaged batch fails a read, as in `drain`; later reads return the next records, and the end commits all."""
+    """A damaged batch fails a read, as in `drain`; later reads return the next records; the read at the end commits."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)

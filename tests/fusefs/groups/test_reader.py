@@ -351,7 +351,7 @@ async def test_drain_passes_markers(world: World):
 
 @pytest.mark.parametrize("drains", [True, False])
 async def test_a_partition_of_aborted_records_is_committed_to_its_end(world: World, drains: bool):
-    """A group's position moves past a log that has only aborted records; for an empty log no position is stored."""
+    """A group's position moves to the end of a log of aborted records; for an empty log no position is stored."""
     world = World(2)
     world.topic.all[0].add_marker()
     stream = world.open(0, 1, limit=ReadLimit(drains=drains))

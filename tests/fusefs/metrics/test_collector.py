@@ -226,11 +226,11 @@ HOSTILE = {
     "a\\": "a\\",
     "a\u2028b": "a\\u2028b",
 }
-"""Names of groups, and the values of their labels."""
+"""Hostile names of groups, each with the value of its label."""
 
 
 def test_hostile_names_stay_inside_their_labels(engine: Engine):
-    """The name of a group, whatever its characters, stays inside its label. Names that look alike share their sum."""
+    """A group's name, whatever its characters, stays inside its label. Groups with equal labels share one sum."""
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     for name in HOSTILE:
         engine.groups.set_positions(name, {TopicPartition("orders", 0): Position(0)})

@@ -174,7 +174,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that must fail over a cluster according to `over_a_cluster`."""
+    """Mark the tests for which `over_a_cluster` says that they must fail over a cluster."""
     for item in items:
         if isinstance(item, pytest.Function) and "[cluster" in item.name:
             module = item.module.__name__.rpartition(".")[2]

@@ -49,7 +49,7 @@ class ReplicaDisks:
         return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
 
     def put_ext4(self, number: int) -> None:
-        """Replace a tmpfs with an ext4 in a file. An ext4 keeps its files after a lazy unmount."""
+        """Replace the tmpfs of disk `number` with an ext4 image, which keeps its files after a lazy unmount."""
         subprocess.run(["umount", str(self.disks[number])], check=True)
         with self.image.open("wb") as file:
             file.truncate(DISK_BYTES)

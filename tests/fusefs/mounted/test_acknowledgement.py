@@ -1,4 +1,4 @@
-"""Durable appends to two replicas on separate file systems, one of which fails during the append."""
+"""Durable appends to two replicas on separate file systems; one file system fails during the append."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_shell_that_repeats_a_line_through_one_open_file_has_it_in_the_log_onc
 
 
 def test_a_disk_that_hangs_is_waited_for(two: ReplicaDisks) -> None:
-    """An append waits for a disk that hangs, without a time limit, and then succeeds on both replicas."""
+    """If a disk hangs, an append waits without a time limit until the disk answers, and is then on both replicas."""
     begin(two, "1")
     two.mount.faults.write_text(f"pwrite .log hangs {two.directories[1]}\n")
     words = ["bash", "-c", "echo hung >> orders/0/log"]

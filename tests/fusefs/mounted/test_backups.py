@@ -89,7 +89,7 @@ def test_whatever_reads_all_it_finds_ends_without_an_error(filled: Mount, reader
 
 
 def test_nothing_that_is_listed_changes_while_it_is_read(filled: Mount):
-    """The size is the same in lstat(2), in a read, and in fstat(2) after the read. Inode and ctime stay the same."""
+    """The size, inode and ctime of each listed file are the same before and after a read, which returns this size."""
     for directory, _directories, names in os.walk(filled.path):
         for path in (Path(directory) / name for name in names):
             before = path.lstat()

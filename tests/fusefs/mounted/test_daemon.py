@@ -97,7 +97,7 @@ def test_unmount_waits_until_everything_is_flushed(background: Mount):
 
 
 def test_asking_again_does_not_cut_the_end_short(mount: Mount):
-    """Further signals, of any kind, do not interrupt the daemon while it ends in order."""
+    """Further signals, of any kind, do not interrupt the daemon while it shuts down cleanly."""
     mount.bash("mkdir a; seq 1000 >> a/0/log")
     os.kill(mount.pid, signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) * 30:
@@ -225,7 +225,7 @@ def brokers(unmounted: Mount, monkeypatch: pytest.MonkeyPatch) -> Mount:
 
 
 def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
-    """A read-only mount changes no byte of a broker's directory, and stores its views in the user's cache."""
+    """A read-only mount changes no byte of a broker's directory, and stores its view files in the user's cache."""
     before = fingerprint(brokers.data)
     brokers.start(read_only=True)
     assert "mode foreign" in brokers.status
@@ -241,7 +241,7 @@ def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
 
 
 def test_a_brokers_partition_is_measured_behind(brokers: Mount):
-    """A broker's partition is measured in the background; after that, stat(2) gives its exact size."""
+    """The log size of a broker's partition is measured in the background; then stat(2) gives the exact size."""
     brokers.start(read_only=True)
     log = brokers.path / "g-none/0/log"
 

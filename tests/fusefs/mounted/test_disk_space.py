@@ -145,7 +145,7 @@ def test_compaction_gives_room_back(mount):
 
 
 def test_removing_a_topic_gives_room_back(mount, topic):
-    """Removing a topic frees its files, after a reader that has its log open has closed it."""
+    """The files of a removed topic are freed once each reader has closed the topic's log."""
     with (topic / "0" / "log").open("rb", buffering=0) as log:
         assert LINE == log.read(1000)
         topic.rmdir()

@@ -28,7 +28,7 @@ def fails(number: int) -> Iterator[None]:
 
 
 def append(path: Path, data: bytes, flags: int = APPEND) -> None:
-    """Open, write and close with system calls, and raise the error of any of the three."""
+    """Open, write and close a file with system calls, and raise the error of any of these calls."""
     descriptor = os.open(path, flags)
     try:
         os.write(descriptor, data)
@@ -89,7 +89,7 @@ def test_einval_for_a_setting(shared_mount: Mount, topic: Path, line: bytes):
 
 
 def test_eexist_for_a_name_that_collides(shared_mount: Mount):
-    """mkdir(2) gives EEXIST for a topic that exists or differs only in `.` and `_`, as their metrics collide."""
+    """mkdir(2) gives EEXIST if a topic exists that has the same name, or the same names of metrics (`a.b`, `a_b`)."""
     (shared_mount.path / "col.lides").mkdir()
 
     for name in ("col_lides", "col.lides"):

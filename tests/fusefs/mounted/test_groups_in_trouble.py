@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def made(mount: Mount, *, lines: int = 10, partitions: int = 1) -> Path:
-    """Create a topic with lines, and a group; return the topic's directory in the group."""
+    """Create a topic that has `lines` records, and a group; return the topic's directory in the group."""
     mount.bash(f"mkdir orders orders/{partitions - 1} @groups/g; seq {lines} > orders/0/log")
     return mount.path / "@groups/g/orders"
 

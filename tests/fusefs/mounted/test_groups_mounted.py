@@ -385,7 +385,7 @@ def test_manual_commits(topic: Path, shared_mount: Mount):
 
 
 def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
-    """A read-only mount shows positions; reading as a member gives EROFS, because it would change them."""
+    """A read-only mount shows positions; reading as a member, which would change positions, gives EROFS."""
     mount = unmounted.start()
     mount.bash("mkdir orders @groups/g; echo a > orders/0/log; cat @groups/g/orders/drain")
     mount.stop()

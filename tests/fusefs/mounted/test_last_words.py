@@ -1,4 +1,4 @@
-"""Data that a mount could not store at its end is reported by the unmount, in the log and by the exit status."""
+"""Data that a mount cannot store when it ends is reported by the unmount, the daemon's log and the exit status."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_log_that_cannot_be_flushed_is_reported(unmounted: Mount) -> None:
 
 
 def test_an_end_in_order_says_nothing(mount: Mount) -> None:
-    """A mount that ends in order has exit status 0 and prints nothing."""
+    """A mount that ends cleanly has exit status 0 and prints nothing."""
     mount.bash("mkdir orders && echo hello >> orders/0/log")
     done = umount(mount)
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
@@ -86,7 +86,7 @@ def test_programs_that_use_a_mount_are_named(mount: Mount, monkeypatch: pytest.M
 def test_a_later_mount_with_the_same_device_number_is_not_named(
     mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If another filesystem gets the number of the device after the unmount, it does not count as the same mount."""
+    """After an unmount, another file system that gets the same device number does not count as the same mount."""
     device = mountpoint.mounts("fuse.topicfs")[str(mount.path)]
     see, wait = mountpoint.mounts, mountpoint._ended
 
@@ -105,7 +105,7 @@ def test_a_later_mount_with_the_same_device_number_is_not_named(
 
 
 def test_a_mount_in_another_namespace_ends_and_is_named(unmounted: Mount) -> None:
-    """If another mount namespace has the mount, the daemon ends in order, and the output says where it is mounted."""
+    """If another namespace still has the mount, the daemon ends cleanly, and the output says where it is mounted."""
     mount = unmounted.start()
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     with started(["unshare", "--mount", *as_root, "--propagation", "private", "sleep", "600"]) as holder:
@@ -155,7 +155,7 @@ def test_a_daemon_in_the_foreground_reports_losses_by_its_status(unmounted: Moun
 
 @pytest.mark.root
 def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
-    """A mount on a full disk ends in order: all records are stored, and the next start has nothing to recover."""
+    """A mount on a full disk ends cleanly: all records are stored, and the next start has nothing to recover."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         mount = Mount(tmp_path, directories=str(disk / "data"))
         try:

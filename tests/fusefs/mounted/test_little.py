@@ -41,7 +41,7 @@ MAX_REQUEST_MEMORY_BYTES = 300 * MIB
 
 @pytest.fixture
 def bombs(unmounted_directory: Mount) -> Mount:
-    """A mount with a topic for each codec that has a record, and a batch of a few KB that inflates to 300 MiB."""
+    """A mount with one topic per codec, each with a record and a batch of a few KB that inflates to 300 MiB."""
     mount = unmounted_directory
     engine = open_engine(mount.data)
     codecs = [codec for codec in Codec if codec is not Codec.NONE]

@@ -124,7 +124,7 @@ def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: M
 
 
 def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Path, shared_mount: Mount):
-    """A second reader waits for a partition that the first reader has begun, until the first reader reaches its end."""
+    """A second reader waits for a partition that the first reader has begun, until the first reader's file ends."""
     fill(topic, 20, 2)
     directory, outputs = groups(shared_mount, topic), [shared_mount.base / f"{topic.name}-{n}" for n in "12"]
     with running(
@@ -191,7 +191,7 @@ def test_next_3s_reads_records_that_arrive_within_3_seconds(topic: Path, shared_
 
 
 def test_a_slow_job_ends_in_time(topic: Path, shared_mount: Mount):
-    """A slow job ends in time; records that were fetched but not read are for the next run."""
+    """`next-1s` ends in time for a slow reader; records that were fetched but not read are for the next run."""
     expected = fill(topic, 10_000)
     directory = groups(shared_mount, topic)
     slow = shared_mount.bash(

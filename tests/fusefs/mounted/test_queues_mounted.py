@@ -197,7 +197,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
     ],
 )
 def test_a_command_for_the_wrong_kind_is_refused_while_a_daemon_runs(mount: Mount, words: str, reason: str):
-    """While a daemon runs, a command for the wrong kind of group is refused with the valid kind; nothing changes."""
+    """While a daemon runs, a command for the wrong kind of group is refused with the reason, and changes nothing."""
     mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
     mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")
     before = groups(mount, "describe", "g", "q", "--json")
@@ -252,7 +252,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
 
 @pytest.mark.parametrize("end", [Mount.stop, Mount.kill])
 def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount], object]):
-    """Workers continue with the next daemon, whether the last daemon ended in order or was killed."""
+    """Workers continue with the next daemon, whether the last daemon ended cleanly or was killed."""
     done = mount.base / "done"
     done.touch()
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")

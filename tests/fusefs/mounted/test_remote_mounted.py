@@ -34,7 +34,7 @@ def remote(unmounted: Mount, stall: Path) -> Iterator[Mount]:
 
 @pytest.fixture
 def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """A function that starts a program in the mount's directory with readable output; programs end with the test."""
+    """A function that starts a program in the mount's directory and pipes its output; programs end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> subprocess.Popen[bytes]:
@@ -68,7 +68,7 @@ def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
 
 
 def test_tar_makes_no_archive_of_empty_files_without_an_error(remote: Mount):
-    """tar of an unread log, whose size is unknown, fails with a remedy; after a read, tar archives it completely."""
+    """tar fails for an unread log, whose size is unknown, and `@status` has a remedy; after a read, tar succeeds."""
     for path in ("orders/0/log", "orders/log"):
         archived = remote.bash(f"tar cf ../archive.tar {path}")
         assert archived.returncode != 0, path

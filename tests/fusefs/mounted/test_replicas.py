@@ -1,4 +1,4 @@
-"""Two replicas on separate disks, one of which fills up, fails or vanishes while shells append and follow."""
+"""Two replicas on separate disks: one disk fills up, fails or vanishes while shells append and follow."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
 
 
 def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> None:
-    """With min.insync.replicas=2, an append with acks=all fails with EAGAIN and stores nothing if one disk is left."""
+    """With min.insync.replicas=2, acks=all fails with EAGAIN and stores nothing if only one disk is left."""
     two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks="all")
     try:
         two.mount.start()

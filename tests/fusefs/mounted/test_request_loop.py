@@ -111,7 +111,7 @@ def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted
 
 @pytest.mark.root
 def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
-    """If the kernel aborts the connection, the daemon ends in order, and a waiting read fails."""
+    """If the kernel aborts the connection, the daemon ends cleanly, and a waiting read fails."""
     unmounted.start().bash("mkdir orders; echo line >> orders/0/log")
     with subprocess.Popen(
         ["cat", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -68,7 +68,7 @@ def log_of(tmp_path: Path) -> str:
 
 
 def test_sighup_reads_the_settings_again(start: Start, tmp_path: Path, mnt: Path):
-    """SIGHUP reloads the settings, which immediately apply to topics; the log shows the changes."""
+    """SIGHUP reloads the settings, which immediately apply to topics; the daemon's log shows the changes."""
     config = tmp_path / "server.properties"
     config.write_text("log.retention.bytes=1000000\n")
     daemon = start("--config", config)
@@ -108,7 +108,7 @@ def test_settings_that_are_wrong_leave_the_mount_as_it_was(start: Start, tmp_pat
 
 
 def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
-    """If there are no settings to reload, SIGHUP ends the mount in order."""
+    """If there are no settings to reload, SIGHUP ends the mount cleanly."""
     daemon = start()
     daemon.send_signal(signal.SIGHUP)
     assert 0 == daemon.wait(TIMEOUT_SECONDS)

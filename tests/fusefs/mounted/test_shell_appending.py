@@ -53,7 +53,7 @@ def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter
 
 
 def test_the_next_command_sees_the_record(topic: Path):
-    """The next command of a shell sees the record."""
+    """The next command of a shell sees the record that the previous command has appended."""
     result = shell(
         "bash",
         'for i in $(seq 200); do printf $i >> log; [ "$(tail -n 1 log)" = $i ] || echo lost $i; done',

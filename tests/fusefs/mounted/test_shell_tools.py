@@ -34,7 +34,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def text(shared_mount: Mount, source: Path) -> Path:
     """A topic that has the lines of `source`.
 
-    The log was read once, because the size of a log over a cluster is unknown before.
+    The log was read once, because over a cluster the size of an unread log is unknown.
     """
     topic = shared_mount.path / "text"
     topic.mkdir()
@@ -125,7 +125,7 @@ def test_copying_a_topic_into_another_brings_each_record_once(mount: Mount):
 
 
 def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
-    """grep -r, cp -r, tar, rsync, du and find over a mount end, and get the same content."""
+    """grep -r, cp -r, tar, rsync, du and find over a mount come to an end, and read the content of the logs."""
     mount.bash("mkdir a b; mkdir a/2; seq 5000 >> a/0/log; seq 10 >> a/2/log; echo x >> b/0/log")
     expected = {name: (mount.path / name).read_bytes() for name in ("a/0/log", "a/2/log.json", "b/0/log.kv")}
 

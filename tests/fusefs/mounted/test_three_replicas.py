@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 
 def three_disks(base: Path, **options: object) -> ReplicaDisks:
-    """Return replica disks with two tmpfs and one ext4."""
+    """Return replica disks of which two are tmpfs file systems and one is ext4."""
     disks = ReplicaDisks(base, count=3, **options)
     disks.put_ext4(2)
     return disks

@@ -1,4 +1,4 @@
-"""Transactions of a broker's producers, shown by real mounts with each isolation."""
+"""Transactions of a broker's producers, shown by real mounts with each isolation level."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
 def test_every_file_shows_what_a_consumer_of_that_isolation_got(
     unmounted: Mount, isolation: Isolation, topic: str
 ):
-    """log, log.json, log.batch, single records, ranges and links show a consumer's records and no markers."""
+    """Logs, ranges, single records and links show what a consumer of the same isolation level got, and no markers."""
     mount = brokers(unmounted, isolation=isolation.value)
     expected = consumed(topic, isolation)
     place = mount.path / topic / "0"
@@ -81,7 +81,7 @@ def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
 
 
 def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
-    """Only read_uncommitted shows an aborted record. No isolation shows a marker. Sizes count the shown records."""
+    """Only read_uncommitted shows aborted records. Neither level shows markers. Sizes count the shown records."""
     mount = brokers(unmounted)
     committed = dict(consumed("transactions", Isolation.READ_COMMITTED))
     everything = dict(consumed("transactions", Isolation.READ_UNCOMMITTED))

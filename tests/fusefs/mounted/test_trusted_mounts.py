@@ -51,7 +51,7 @@ def base() -> Iterator[Path]:
 
 @pytest.fixture
 def hostile(base: Path) -> Iterator[Callable[[], Path]]:
-    """Return a function that starts a mount with a forged `@status`, as a user who has the right to mount."""
+    """Return a function that, as another user who may mount, starts a mount with a forged `@status`."""
     daemons: list[subprocess.Popen[bytes]] = []
     mnt = base / "mnt"
 

@@ -52,6 +52,6 @@ def test_a_successful_start_prints_nothing() -> None:
     ],
 )
 def test_whatever_ends_the_daemon_is_reported(serve: str, told: str) -> None:
-    """If the daemon ends before it is mounted, the last line of the command gives the reason; the status is 1."""
+    """If the daemon ends before it mounts, the command's last line of output has the reason; its exit status is 1."""
     done = started(serve)
     assert (1, told) == (done.returncode, done.stderr.splitlines()[-1])

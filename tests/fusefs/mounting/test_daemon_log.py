@@ -126,7 +126,7 @@ def test_a_journal_that_does_not_listen_is_named():
 
 
 def test_a_journal_that_hangs_blocks_nobody(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
-    """If the journal hangs, the handler waits once and then drops entries. Later the journal gets their number."""
+    """If the journal hangs, the handler waits once, then drops entries, and later logs how many it has dropped."""
     monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
     own = logging.getLogger("topicfs.hung")

@@ -107,7 +107,7 @@ def test_a_manager_that_reads_nothing_blocks_nobody(listening: socket.socket) ->
 
 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """If the manager does not listen, the log gets a line, and the mount continues."""
+    """If the manager does not listen, the daemon logs this, and the mount continues."""
     ServiceManager.of_environment({"NOTIFY_SOCKET": "/nowhere/notify"}).ready("stands")
     assert ["the service manager did not get READY: [Errno 2] No such file or directory"] == caplog.messages
     ServiceManager.of_environment({}).ready("nobody asked")

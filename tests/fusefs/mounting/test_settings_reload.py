@@ -38,7 +38,7 @@ def wanted() -> EngineConfig:
 def test_the_engine_gets_new_settings_and_the_log_lists_them(
     engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
 ):
-    """The engine gets the new settings; the log has a line for each difference, or a line that nothing changed."""
+    """The engine gets the new settings; the daemon logs a line for each difference, or that nothing has changed."""
     caplog.set_level(logging.INFO)
     reload, reports = reload_of(engine, wanted)
     reload.reload()
@@ -71,7 +71,7 @@ def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, err
 
 
 def test_an_unexpected_error_does_not_change_the_mount(engine: EmbeddedEngine):
-    """If reading the settings raises an unexpected error, it is reported, and the log has its traceback."""
+    """If reading the settings raises an unexpected error, the error is reported, and its traceback is logged."""
 
     def fails() -> EngineConfig:
         raise ZeroDivisionError
@@ -83,7 +83,7 @@ def test_an_unexpected_error_does_not_change_the_mount(engine: EmbeddedEngine):
 
 
 def test_a_service_without_settings_continues(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
-    """A managed service accepts a reload even if it has no settings, because the service manager sends SIGHUP."""
+    """Under a service manager, which reloads a service by SIGHUP, a mount without settings continues after SIGHUP."""
     caplog.set_level(logging.INFO)
     reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)
     assert reload.is_asked_for

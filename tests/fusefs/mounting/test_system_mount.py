@@ -89,7 +89,7 @@ def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, p
 
 
 def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path):
-    """If the system refuses a mount, the error has the system's reason and the requirements."""
+    """If the system refuses a mount, the error has the system's reason, and says what mounting needs."""
     missing = tmp_path / "missing"
     with pytest.raises(
         MountError, match=r"missing: cannot be mounted \(.*No such file.*\); mounting needs /dev/fuse"

@@ -59,7 +59,7 @@ def test_fields_that_are_missing_count_as_nothing(status: bytes):
 
 
 def test_this_process_waits_for_nothing():
-    """The process of the test, read from the real /proc, is not stuck."""
+    """For the test's own process, the real /proc shows no uninterruptible wait."""
     seen = look(os.getpid())
 
     assert seen is not None
@@ -99,7 +99,7 @@ def test_processes_are_found_by_the_file_that_they_have_open(tmp_path: Path):
 
 
 def test_processes_that_are_not_stuck_are_not_searched(tmp_path: Path):
-    """With `stuck`, only stuck processes are searched, not processes that run or sleep normally."""
+    """With `stuck`, processes that are not in an uninterruptible wait are not searched."""
     with (tmp_path / "follow").open("w"):
         assert [] == descriptor_holders(str(tmp_path / "follow"), stuck=True)
 

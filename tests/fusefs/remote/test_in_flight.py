@@ -28,9 +28,9 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
-    """Return a file whose program was killed during its third write. The appends of all three writes are stalled.
+    """Return the handle of a file whose program was killed during its third write.
 
-    The first two writes were answered before.
+    The appends of all three writes are stalled. The first two writes have been answered.
     """
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)

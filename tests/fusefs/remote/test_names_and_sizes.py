@@ -16,7 +16,7 @@ from topicfs.fusefs.nodes import view_measurer
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
 async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, name: str):
-    """A lookup sends no request to the engine: during a lookup the kernel looks up no other name of the directory."""
+    """A lookup does not ask the engine, because meanwhile the kernel could look up no other name of the directory."""
     await client.lookup(f"orders/0/{name}")
     assert not engine.line.calls
 
@@ -76,7 +76,7 @@ async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEng
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_close_fails_if_nothing_was_read_because_of_size_zero(client: Program, path: str):
-    """If a program reads nothing because stat(2) gave 0, as tar does, close(2) fails with EIO and a remedy."""
+    """If a program reads nothing because stat(2) gave 0, as tar does, close(2) gives EIO and a reason with a remedy."""
     fh = await client.open(path)
     await client.stat(path)
     with refused("EIO") as refusal:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def everything_prompt(client: Program) -> None:
-    """Make the requests that need no answer of the engine, and check that none of them waits."""
+    """Make the requests for which the engine needs no broker's answer, and check that none of them waits."""
     assert ["@groups", "@status", "orders"] == await client.list()
     assert ["config", "status", "0"] == await client.list("orders")
     names = await client.list("orders/0")

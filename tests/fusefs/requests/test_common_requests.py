@@ -229,7 +229,7 @@ def test_a_lookup_is_answered_with_the_node_and_its_attributes(mount: Mount):
 
 
 def test_attributes_are_those_that_stat_shows(mount: Mount):
-    """GETATTR is answered with the attributes and with the time that the kernel may cache them."""
+    """GETATTR is answered with the attributes and with the time for which the kernel may cache them."""
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
     assert [("getattr", NODE, PID)] == mount.handlers.asked

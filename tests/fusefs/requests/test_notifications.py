@@ -35,7 +35,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], 
 
 
 def test_attributes_are_forgotten_and_content_is_not():
-    """`forget_attributes` sends one message that keeps cached content, and ignores an error of the kernel."""
+    """`forget_attributes` sends one message, which does not invalidate content, and ignores errors of the kernel."""
     reading, writing = os.pipe()
     kernel = KernelNotifications()
     kernel.device = writing

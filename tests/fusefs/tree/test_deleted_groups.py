@@ -8,7 +8,7 @@ from tests.doubles.mount_client import MountClient, refused
 
 
 async def test_a_deleted_queue_stays_deleted(orders: MountClient):
-    """Opening `take` in the open directory, or writing to the open `config`, does not create the queue again."""
+    """Opening `take` in a deleted queue's directory, or writing to its open `config`, does not create the queue."""
     await orders.mkdir("@queues/q")
     directory = orders.lookup("@queues/q/orders").node_id
     config = await orders.open("@queues/q/config", os.O_WRONLY)
@@ -25,7 +25,7 @@ async def test_a_deleted_queue_stays_deleted(orders: MountClient):
 
 
 async def test_a_deleted_group_stays_deleted(orders: MountClient):
-    """Opening files in the open directory, or writing to an open file, does not create the group again."""
+    """Opening a file in a deleted group's directory, or writing to its open file, does not create the group."""
     await orders.mkdir("@groups/g")
     directory = orders.lookup("@groups/g/orders").node_id
     config = await orders.open("@groups/g/config", os.O_WRONLY)

@@ -69,7 +69,7 @@ async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_
 
 
 async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
-    """A cached read of a damaged batch fails as a whole, while a read of `log` ends before the batch.
+    """A read for the page cache fails as a whole at a damaged batch, while a read of `log` ends before the batch.
 
     The page cache would take a short read for the end of the file, and fill the page with zeros.
     """

@@ -12,7 +12,7 @@ from topicfs.fusefs.errors import FileError
 
 
 async def taken(client: MountClient, count: int) -> int:
-    """Append `count` records to `orders`, create the queue `q`, take all records, and return the open file."""
+    """Append `count` records to `orders`, create the queue `q` and take all records; return the handle of `take`."""
     await client.append("orders/0/log", "".join(f"{chr(97 + n)}\n" for n in range(count)).encode())
     await client.mkdir("@queues/q")
     fh = await client.open("@queues/q/orders/take", os.O_RDWR)

@@ -112,10 +112,9 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_continues_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """After an extension, new records follow the earlier records, even if their timestamps are older.
+    """After a stream is extended, its new records follow the earlier ones, even if their timestamps are older.
 
-    Positions do not change. The last KEPT_ROUNDS extensions are remembered. If no extension was forgotten, the stream
-    can be read from its start.
+    Positions do not change. A stream that was extended more than KEPT_ROUNDS times cannot be read from its start.
     """
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", 4)
@@ -180,7 +179,7 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
 
 
 def test_data_of_the_present_round_is_not_dropped(monkeypatch: pytest.MonkeyPatch):
-    """However low MERGE_MEMORY_BYTES is, the lines of a round are used before their data is dropped."""
+    """However low MERGE_MEMORY_BYTES is, the data of the lines to be merged next is not dropped before its use."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
@@ -245,7 +244,7 @@ def test_shares_may_begin_and_end_anywhere():
 
 
 def test_damage_costs_its_own_records_and_is_reported_once():
-    """A damaged batch fails one read, after the records that are earlier in time; later records can be read."""
+    """A damaged batch fails one read. Records that are earlier in time are read before, and later records after it."""
     partitions = partitions_of([[[1], [3], [5]], [[2], [4]]])
     partitions[0].damage(1)
     reader = reader_of(partitions)

@@ -135,7 +135,7 @@ def test_a_reader_that_jumps_gets_the_bytes_at_its_position() -> None:
 
 @pytest.mark.usefixtures("pool")
 def test_records_appended_meanwhile_are_shown_after_those_inflated() -> None:
-    """Records that are appended while a reader reads are returned after the decompressed records."""
+    """Records that are appended while a reader reads are returned once, after the earlier records."""
     partition, shown = MemoryPartition(), b""
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
     for number in range(BATCHES):
@@ -183,7 +183,7 @@ def test_a_thread_or_the_reader_inflates_a_chunk() -> None:
 
 
 def test_text_longer_than_the_reserved_space_copies_the_chunk() -> None:
-    """If the text in front of a chunk is longer than the reserved space, the chunk is copied after the text."""
+    """If the text that `behind` puts in front of a chunk exceeds the reserved space, the chunk is copied."""
     found = chunk().result()
 
     assert found is not None

@@ -125,7 +125,7 @@ def test_names_carry_the_base_offset() -> None:
 
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
-    """The mark of a log fits another log with the same first and last marked batch and at least the marked size."""
+    """A mark fits a log that has the first and the last marked batch in place and at least the marked size."""
     batches = [bytes(encode(records([b"value %d" % number], timestamp=1000))) for number in range(4)]
     log = memoryview(b"".join(batches))
     last = Position(len(batches[0] + batches[1]))

@@ -21,7 +21,7 @@ RECORDS = 200
 
 
 class Compacted:
-    """A log of five keys in turn, with one record per batch and ten records per segment."""
+    """A log whose records have five keys in turn, with one record per batch and ten records per segment."""
 
     def __init__(self) -> None:
         self.on_disk = LogOnDisk(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
@@ -72,7 +72,7 @@ def test_a_new_view_shows_what_is_left(compacted, form):
 
 
 def test_ranges_skip_what_was_removed(compacted):
-    """A range that is opened after a compaction shows the records that remain of its offsets."""
+    """A range that is opened after a compaction shows those of its records that remain."""
     views = PartitionViews(compacted.log)
     assert ViewReader(views.range(VALUES, Offset(180), Offset(198))).read(0, 10**6) == lines(range(180, 198))
     compacted.clean()

@@ -1,4 +1,4 @@
-"""Damaged batches: a read that needs one fails with place and cause, and all other reads work."""
+"""Damaged batches: a read that needs one fails with its position and the cause, and all other reads work."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -
 
 
 def test_deleting_a_marker_at_the_front_removes_no_byte() -> None:
-    """Deleting a marker at the front removes no bytes, so that a reader gets the first byte."""
+    """Deleting a marker at the front removes no byte of a view, so readers can still read from position 0."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -163,7 +163,7 @@ def test_deleting_a_marker_at_the_front_removes_no_byte() -> None:
 
 
 def test_views_made_before_segments_were_rewritten_read_on_only(partition: MemoryPartition) -> None:
-    """After a compaction, an old view can only be read on from its position, and a new view is right."""
+    """After a compaction, a reader of an old view can only read on, and a new view shows the new content."""
     views = PartitionViews(partition)
     old = views.whole(VALUES)
     size = old.size

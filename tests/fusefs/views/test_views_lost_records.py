@@ -57,7 +57,7 @@ def test_a_reader_at_the_end_is_stale(form: Form, overtaken: bool) -> None:
 
 @FORMS
 def test_a_reader_that_got_no_lost_records_reads_up_to_the_truncation(form: Form) -> None:
-    """A reader that got no lost records can read the earlier records again, and then fails."""
+    """A reader that got no lost records can read the earlier records again, and then gets an error."""
     first = b"a" * FIRST_FETCH_BYTES
     partition = partition_with(first, b"b", b"c")
     reader = ViewReader(PartitionViews(partition).whole(form))

@@ -141,7 +141,7 @@ def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def damaged_log(at: int) -> tuple[Both, FoundRecord]:
-    """Return a log with a flipped bit in byte `at` of the batch of offset 90, and its record from before the flip."""
+    """Return a log with a flipped bit in byte `at` of the batch of offset 90, and this offset's original record."""
     both = Both(100)
     found = found_in(both.on_disk.log, 90)
     name = f"{found.segment_base_offset:020d}.log"

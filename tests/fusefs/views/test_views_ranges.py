@@ -29,7 +29,7 @@ def test_a_range_is_the_rendering_of_its_records(
     whole_is_known: bool,
     direct: int,
 ) -> None:
-    """A range shows exactly its records, in batches and across segments, with or without the whole view."""
+    """A range of any length shows exactly its records, whether or not the view of the whole log is measured."""
     monkeypatch.setattr(view_module, "DIRECT_OFFSETS", direct)
     views = PartitionViews(partition)
     if whole_is_known:
