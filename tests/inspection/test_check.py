@@ -309,7 +309,7 @@ def test_aborted_transactions_that_do_not_ascend_are_found(directory):
 
 
 def test_a_segments_numbers_are_learnt_on_the_way(directory):
-    """A segment's number of batches and records counts only its valid batches. Its size is the size of the file."""
+    """The reported batches and records of a segment are the valid ones. The reported size is the size of the file."""
     partition = DirectoryCheck(directory, NativeFileSystem(read_only=True)).partition(
         TopicPartition("g-none", 0)
     )
@@ -421,7 +421,7 @@ def test_a_partition_is_no_data_directory(directory):
 @pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes", "topicfs.producers"])
 @pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
 def test_damaged_files_of_our_own_are_found(directory, name, content):
-    """A damaged file of topicfs's own is reported, because no engine may write to the directory with it."""
+    """A damaged file of topicfs's own is reported, because no engine may write to a directory with such a file."""
     (directory / name).write_text(content)
     the_finding(directory, name)
 

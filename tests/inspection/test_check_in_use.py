@@ -140,7 +140,7 @@ def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
 
 
 def test_a_snapshot_that_is_being_written(engine, tmp_path):
-    """The owner writes a snapshot in place; a half-written snapshot is not reported if the next read finds it whole."""
+    """A snapshot that its owner has half written is not reported if the next read finds the complete snapshot."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     snapshot = max((tmp_path / "orders-0").glob("*.snapshot"))

@@ -68,7 +68,7 @@ def blocks(text: str) -> list[list[str]]:
 
 
 def expected(partition: str, kind: str) -> tuple[str, str]:
-    """Return the tool's standard output, and its standard error, which follows the output in the file."""
+    """Return the standard output and the standard error of Kafka's tool, from a file that has them in this order."""
     text = (VECTORS / "dump" / f"{partition}.{kind}.txt").read_text()
     output, found, errors = text.partition("Non-consecutive offsets in ")
     return output, found + errors
@@ -308,7 +308,7 @@ def copy(directory: Path, name: str) -> Path:
 
 
 def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
-    """If an offset index points beyond the segment, both indexes have a finding, and the dump continues."""
+    """If an offset index points beyond the segment, it and the time index have a finding, and the dump continues."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     times = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")

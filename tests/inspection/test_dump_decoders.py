@@ -62,7 +62,7 @@ def position_value(version, **fields):
     ],
 )
 def test_positions_show_the_fields_of_their_version(version, fields):
-    """Only quotes, backslashes and control characters are escaped, and an unset topic id is not printed."""
+    """A position prints the fields of its version, but no unset topic id; only what JSON requires is escaped."""
     value = position_value(
         version,
         offset=42,
@@ -251,7 +251,7 @@ def test_a_record_that_ends_too_early_is_reported(key, value, part):
 
 
 def test_trailing_bytes_and_invalid_utf8_are_ignored():
-    """Bytes after a record and text that is not UTF-8 are ignored, as by Kafka's reader."""
+    """Extra bytes after a record, and text that is not UTF-8, are ignored, as by Kafka's reader."""
     assert KEY_TEXT == decoded(KEY + b"zz", position_value(3) + b"yy").key
     assert '"group":"\ufffd"' in decoded(KEY[:2] + b"\0\1\xff" + KEY[5:], None).key
 

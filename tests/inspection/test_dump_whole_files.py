@@ -35,7 +35,7 @@ EVERY_OUTPUT = [
 
 
 def dumped(log_dirs: Path, partition: str, suffixes: Sequence[str], options: DumpOptions) -> tuple[str, str]:
-    """Return standard output, and standard error without the directory in absolute names."""
+    """Return standard output, and standard error with file names that are relative to `log_dirs`."""
     names = sorted(
         f"{partition}/{path.name}" for path in (log_dirs / partition).iterdir() if path.suffix in suffixes
     )

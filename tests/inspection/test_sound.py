@@ -96,7 +96,7 @@ def test_sound_batches_end_with_the_first_that_is_not(made):
 
 
 def test_limits_are_kept_to_the_offset():
-    """Valid batches end with the largest offset, or just before the end offset of the epoch.
+    """The run of valid batches ends with the largest offset, or just before the end offset of the epoch.
 
     A batch below the start offset, or of another epoch, is not valid.
     """

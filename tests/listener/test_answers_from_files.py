@@ -1,4 +1,4 @@
-"""Tests that the kernel sends fetch answers from a segment's file, and that they are right if the file changes."""
+"""The kernel sends fetch answers from a segment's file; the answers are right even if the file changes."""
 
 from __future__ import annotations
 

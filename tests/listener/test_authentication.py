@@ -69,7 +69,7 @@ def test_an_authenticated_client_is_served(guarded: Served, mechanism: str, vers
 
 
 def test_unauthenticated_clients_are_counted_together(guarded: Served) -> None:
-    """The client id of a client is shown only after the client has authenticated."""
+    """Clients are counted by their client ids only after authentication; before, they are counted together."""
     client, stranger = guarded.client(), guarded.client()
     stranger.ask(API_VERSIONS, SOFTWARE)
     client.ask(API_VERSIONS, SOFTWARE)
@@ -228,7 +228,7 @@ LAST_MESSAGES: tuple[Callable[[str, str], bytes], ...] = (
     lambda nonce, right: f"c=biws,r={nonce},p={right},p={right}".encode(),
     lambda nonce, right: f"c=biws,r={nonce},x=y,p={right}".encode(),
 )
-"""Functions that make a last message of SCRAM from the server's nonce and from the right message's proof."""
+"""Functions that make a last message of SCRAM; their arguments are the server's nonce and the valid proof."""
 
 
 @pytest.mark.parametrize("make", LAST_MESSAGES)
@@ -265,7 +265,7 @@ def test_the_log_names_the_user(guarded: Served, mechanism: str, caplog: pytest.
 
 
 def test_a_proof_is_not_accepted_twice(guarded: Served) -> None:
-    """The messages of a successful login do not open a second connection."""
+    """The messages of a successful login are refused on a second connection."""
     exchange = PASSWORD_MECHANISMS["SCRAM-SHA-512"]("alice", "alice-secret")
     first = next(exchange)
     clients = guarded.client(), guarded.client()

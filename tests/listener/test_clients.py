@@ -129,7 +129,7 @@ def test_an_admin_client_replaces_settings(served: Served) -> None:
 
 
 def test_sources_of_settings(start: Callable[..., Served]) -> None:
-    """A setting of the file is described with the broker's source and name. Only settings of topics can be changed."""
+    """A setting of a broker's file is described with its broker name and source. Only topic settings can change."""
     served = start(topic_defaults=TopicConfig(retention_bytes=5_000), num_partitions=3)
     served.engine.create_topic("t", partitions=1, overrides={"retention.bytes": "1000"})
     served.engine.create_topic("u", partitions=1)

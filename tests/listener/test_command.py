@@ -46,7 +46,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_the_topics_of_a_served_directory(tmp_path: Path) -> None:
-    """A command that would change a served directory names the option that goes through its listener."""
+    """A command that would change a served directory is refused; the error names the option that uses the listener."""
     with topicfs.serve(tmp_path / "data") as server:
         for words, said in (
             ("topics create t", "or through its listener: --data kafka://HOST:PORT"),

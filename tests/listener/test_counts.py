@@ -57,6 +57,6 @@ def test_the_number_of_clients_is_bounded() -> None:
 
 
 def test_hostile_names_of_clients_are_short_and_printable() -> None:
-    """A client id can have any characters and any length."""
+    """A client id with any characters and of any length is shown in at most 64 printable characters."""
     assert ClientName("a\\x00\\x1b\\n", "") == client_name("a\0\x1b\n", "")
     assert 64 == len(client_name("x" * 32_000, "").client)

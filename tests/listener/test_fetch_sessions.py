@@ -63,7 +63,7 @@ def test_a_request_may_exchange_all_partitions(served: Served, monkeypatch: pyte
 
 @pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12)])
 def test_names_and_ids_are_not_mixed(served: Served, first: int, then: int) -> None:
-    """A session that began with topic names takes no topic ids, and the reverse.
+    """A session that began with topic names takes no topic ids, and vice versa.
 
     Such a request is refused as a broker refuses it, and the session stays. The client then begins a new session.
     """

@@ -339,7 +339,7 @@ def test_a_member_that_no_record_can_hold_is_refused(
 
 
 def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
-    """A commit is refused if the group's name is too long for a record. For a deletion such a group is unknown."""
+    """A commit is refused if the group's name is too long for a record. Deleting such a group finds no group."""
     fill(served, "t", 1)
     assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
     assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)

@@ -40,7 +40,7 @@ def test_kafka_topics(java: Any, served: Served) -> None:
 
 
 def test_console_and_perf_producers(java: Any, served: Served) -> None:
-    """The console and perf producers write with every codec and idempotently. The console consumer reads it all."""
+    """The console and perf producers write with every codec and idempotently; a console consumer reads all records."""
     served.engine.create_topic("t")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         arguments = ("--topic", "t", "--num-records", "500", "--record-size", "100", "--throughput", "-1")
@@ -66,7 +66,7 @@ def test_console_and_perf_producers(java: Any, served: Served) -> None:
 
 
 def test_verifiable_clients(java: Any, served: Served) -> None:
-    """Kafka's own test clients: each sent record is acknowledged, and a member reads all and commits."""
+    """With Kafka's verifiable clients, each sent record is acknowledged; a consumer reads and commits all records."""
     at = ("--bootstrap-server", served.address, "--topic", "t", "--max-messages", "300")
     sent = run_tool(java, "org.apache.kafka.tools.VerifiableProducer", *at, "--repeating-keys", "7")
     acknowledged = [one for one in map(json.loads, sent.stdout.splitlines()) if "offset" in one]
@@ -111,7 +111,7 @@ TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
 def test_a_transactional_producer(java: Any, served: Served, tmp_path: Path) -> None:
-    """Java's producer completes many short transactions, each with its own epoch, and the last one is complete."""
+    """Java's producer completes all of many short transactions, even the last one; each has its own epoch."""
     served.engine.create_topic("t")
     at = ("--bootstrap-server", served.address)
     done = run_tool(

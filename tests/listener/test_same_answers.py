@@ -102,7 +102,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
 
 
 def leads(broker: RawClient, topic: str, count: int) -> bool:
-    """Return whether a broker leads all partitions of a topic. A broker learns of a topic later than its controller."""
+    """Return whether a broker leads all partitions of a topic; it learns of the topic later than the controller."""
     partitions = [
         {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": -1} for number in range(count)
     ]
@@ -494,7 +494,7 @@ def test_replacing_settings(both: Any, version: int) -> None:
         return {key: one["value"] for key, one in found.items() if 1 == one["configSource"]}
 
     def same_overrides() -> dict[str, Any]:
-        """Return our overrides when the broker, which learns of changes later, has the same."""
+        """Wait until the broker, which learns of changes late, has the same overrides as we; return ours."""
         ours = overrides(both[1])
         wait_until(lambda: ours == overrides(both[0]), "the broker has the same overrides")
         return ours

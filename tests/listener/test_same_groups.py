@@ -39,7 +39,7 @@ def version_of(api: Api, values: dict[str, Any], version: int) -> dict[str, Any]
 
 @pytest.fixture
 def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  # noqa: F811
-    """Clients of both servers, once the broker coordinates groups."""
+    """Clients of both servers; the fixture waits until the broker coordinates groups."""
 
     def serves() -> bool:
         asked = {"keyType": 0, "coordinatorKeys": ["any"]}

@@ -94,11 +94,11 @@ class Pair:
 
 
 OWN = "own"
-"""Stands for the producer id of the server."""
+"""Stands for the producer id that the server has assigned."""
 
 
 def filled(values: Any, own: int) -> Any:
-    """Return a request with the server's producer id."""
+    """Return a request with `own`, the server's producer id, in place of OWN."""
     if isinstance(values, dict):
         return {name: filled(value, own) for name, value in values.items()}
     if isinstance(values, list):
@@ -129,7 +129,7 @@ def codes(answer: Any) -> set[int]:
 
 @pytest.fixture
 def pair(both: tuple[RawClient, RawClient]) -> Iterator[Pair]:  # noqa: F811
-    """Both servers, once the broker coordinates transactions."""
+    """Both servers; the fixture waits until the broker coordinates transactions."""
 
     def serves() -> bool:
         asked = [{"keyType": kind, "coordinatorKeys": ["any"]} for kind in (0, 1)]

@@ -84,7 +84,7 @@ def test_a_slow_authentication(start: Callable[..., Served], tmp_path: Path) -> 
 
 
 def test_guesses_take_no_turn(start: Callable[..., Served], tmp_path: Path) -> None:
-    """While passwords are checked, requests of known clients are answered."""
+    """While passwords are checked, requests of authenticated clients are answered."""
     path = tmp_path / "users"
     path.touch(mode=0o600)
     path.write_text(entry("alice", "alice-secret"))

@@ -111,7 +111,7 @@ def test_an_answer_while_the_listener_closes_is_encrypted(encrypted: Served, con
 def test_a_connection_that_ends_before_its_handshake(
     served: Served, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that connects while the listener closes is no reason for a warning."""
+    """A client that connects while the listener closes causes no warning."""
     security = SecurityFiles(certificate=certificates.pair("listener")).read()
     with ExitStack() as stack:
         broker = Broker(served.engine, Endpoint("127.0.0.1", 9092), EngineConfig(), ListenerLimits())
@@ -156,7 +156,7 @@ def test_renewed_files(start: Callable[..., Served], certificates: Certificates,
 
 
 def test_addresses_that_others_reach(certificates: Certificates, tmp_path: Path) -> None:
-    """An address that others reach needs TLS, and users or certificates of clients."""
+    """A listener that other machines reach needs TLS, and either users or an authority for client certificates."""
     users = tmp_path / "users"
     users.touch(mode=0o600)
     users.write_text(entry("alice", "a"))

@@ -76,7 +76,7 @@ def test_positions_by_id(served: Served) -> None:
 def test_positions_of_a_topic_that_is_replaced_meanwhile(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a topic is replaced during a fetch or commit of its position, the new topic's position is not involved."""
+    """If a topic is replaced while its position is fetched or set, no position of the new topic is read or set."""
     client = served.client()
     old = client.topic("orders")["topicId"]
     requests = ClientRequests

@@ -55,7 +55,7 @@ def consumed(
 
 
 def test_transactions_are_seen_whole_or_not_at_all(served: Served) -> None:
-    """A consumer of committed records sees both topics of a committed transaction, and nothing of an aborted one."""
+    """A read_committed consumer gets a committed transaction's records of both topics, and no aborted records."""
     one = producer(served)
     for number, commit in enumerate((True, False, True)):
         one.begin_transaction()
@@ -154,7 +154,7 @@ def test_the_next_process_continues(tmp_path: Path) -> None:
 
 
 def test_open_transactions_are_shown(served: Served) -> None:
-    """Open transactions are listed by state and duration. A partition shows each producer that has one open."""
+    """Open transactions are listed by state and duration. DescribeProducers names the producer of each of them."""
     one = producer(served)
     one.begin_transaction()
     one.produce("t", b"v", partition=0)

@@ -90,7 +90,7 @@ def test_aborted_transactions_for_java(transactions: Served, java: Any, isolatio
 
 @pytest.mark.root
 def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
-    """If too few replicas are in sync, acks=all fails and appends nothing. Once the disk has space, it succeeds."""
+    """While a full disk keeps a replica out of sync, acks=all fails and appends nothing; later it succeeds."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         served = start(tmp_path / "one", disk / "two", replication_factor=2)
         served.engine.create_topic("t", partitions=1, overrides={"min.insync.replicas": "2"})

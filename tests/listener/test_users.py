@@ -134,7 +134,7 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, certificates: Certific
 
 
 def test_a_key_that_others_can_read(tmp_path: Path, certificates: Certificates) -> None:
-    """A key that all users of the machine can read is refused, also in the certificate's file."""
+    """A key that all users of the machine can read is refused, even if it is in the certificate's file."""
     pair = certificates.pair("private")
     path = tmp_path / "key.pem"
     path.write_bytes(pair.read_bytes())

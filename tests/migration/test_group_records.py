@@ -1,4 +1,4 @@
-"""Records of groups that are not positions are copied unchanged, once, if they can be decoded."""
+"""Group records other than positions are copied unchanged and only once, if they can be decoded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_records_of_groups_are_taken_along() -> None:
 
 
 def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
-    """A second takeover does not overwrite the record of a group that has changed here since the first."""
+    """A second takeover does not overwrite the record of a group that changed here after the first takeover."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
@@ -77,7 +77,7 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
 
 
 def test_a_record_of_another_version_is_reported_and_left() -> None:
-    """If a group record has an unknown version, its positions are still copied, and our partition can be loaded."""
+    """If a group's record has an unknown version, the group's positions are still copied, and can be loaded."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,

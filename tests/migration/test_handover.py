@@ -112,7 +112,7 @@ def test_the_settings_go_along() -> None:
     ],
 )
 def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: str) -> None:
-    """A foreign topic stays unchanged, and the error says what is in the way."""
+    """An existing topic with other records or partitions stays unchanged, and the error says what is in the way."""
     disk, _ = prepared_disk(DATA)
     engine = served(disk, LOG_DIR)
     topic = engine.create_topic("orders", partitions=partitions)

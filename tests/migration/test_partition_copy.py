@@ -41,7 +41,7 @@ def indexes_of(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("way", ["handover", "takeover"])
 def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
-    """The new owner would trust indexes with unused slots, so a copy checks indexes even after a clean close."""
+    """The new owner would trust indexes with unused slots, so copying checks indexes even after a clean close."""
     source, target = (
         (handover.DATA, handover.LOG_DIR) if way == "handover" else (handover.LOG_DIR, handover.DATA)
     )

@@ -62,7 +62,7 @@ def begin_transaction(disk: StoppingDisk) -> None:
 
 
 def remove(path: str) -> Change:
-    """Remove a file, or a directory with its content."""
+    """Return a change that removes a file, or a directory with its content."""
 
     def change(disk: StoppingDisk) -> None:
         inside = [Path(one) for one in disk.tree() if one.startswith(f"{path}/")]
@@ -75,7 +75,7 @@ def remove(path: str) -> Change:
 
 
 def recreate(directory: Path, *topics: str) -> Change:
-    """Delete the last topic, and create others."""
+    """Return a change that deletes the last topic and creates `topics`."""
 
     def change(disk: StoppingDisk) -> None:
         engine = served(disk, directory)
@@ -217,7 +217,7 @@ def test_a_placing_of_what_is_being_written() -> None:
 @pytest.mark.parametrize("held", ["data", "log"])
 @pytest.mark.parametrize("does", ["handover", "takeover"])
 def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> None:
-    """If a mount uses our directory, or a broker its directory, the error names the process, and nothing is written."""
+    """If a mount uses our directory, or a broker uses its own, the error names the process; nothing is written."""
     data, log_dir = tmp_path / "data", tmp_path / "log"
     for directory in (data, log_dir):
         with closing(open_engine(directory)) as engine:

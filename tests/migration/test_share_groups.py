@@ -18,7 +18,7 @@ PLACE = TopicPartition("orders", 0)
 
 
 class OtherCluster(ShareGroupAdmin):
-    """Coordinators that record their requests."""
+    """The coordinators of another cluster, which store the states and topic ids that they get."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, TopicPartition], ShareState] = {}

@@ -25,7 +25,7 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
 
 
 def test_missing_settings_must_be_accepted_by_the_user() -> None:
-    """If the metadata log is not in the named directories, nothing is copied until the user accepts losing settings."""
+    """If the named directories lack the metadata log, nothing is copied until the user accepts the loss of settings."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
         Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()

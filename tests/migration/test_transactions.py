@@ -84,7 +84,7 @@ class Found(NamedTuple):
     lines: list[str]
     """The lines that the takeover printed about transactional ids."""
     values: list[str]
-    """Committed values of the producer, once a coordinator has started."""
+    """Committed values of the producer, after a coordinator has started."""
     position: int | None
     is_stable: bool
     """True if no transaction is open."""
@@ -140,7 +140,7 @@ def test_other_transactions_are_aborted(status: Status) -> None:
 
 
 def test_a_transactional_id_that_is_in_use_is_left_alone() -> None:
-    """If the data directory has a transactional id of that name, its state is not overwritten."""
+    """If the data directory already has the transactional id, the state of this id is not overwritten."""
     disk = left(Status.PREPARE_COMMIT)
     engine = served(disk, DATA)
     other = Transaction(ProducerId(8), 0, 60_000, Status.EMPTY)
