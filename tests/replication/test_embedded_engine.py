@@ -21,7 +21,7 @@ def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
 
 
 def test_an_open_engine_has_imported_neither_queues_nor_duties(tmp_path: Path):
-    """A server starts without the queues, the scrub, the cleaner and the staged writes: its first duties need them."""
+    """Opening an engine does not import the code of queues, scrubs and duties, which is imported on first use."""
     program = """if True:
         import pathlib, sys, topicfs.replication
         engine = topicfs.replication.open_engine(pathlib.Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded.
+"""Tests that JSON values are encoded by schemas of three languages, and decoded to the same values.
 
 A value that does not fit its schema is refused.
 """
@@ -50,7 +50,7 @@ def test_what_is_shown_of_avro_is_written_back(changed):
 
 
 def test_golden_bytes_of_avro():
-    """The encoder writes golden bytes: a zigzag varint after the branch of its union."""
+    """The encoder writes the expected bytes: zigzag varints, and the branch of a union before its value."""
     assert b"\x0e\x02\x04hi" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7, "note": "hi"})
     assert b"\x0e\x00" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7})
 
@@ -211,7 +211,7 @@ def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value):
 
 
 def test_defaults_stand_where_a_field_is_missing():
-    """A missing field gets its default, even in a nested record and for bytes in the notation of schemas."""
+    """A missing field gets its default, even in a nested record, and even bytes, which a schema has as a string."""
     inner = {"type": "record", "name": "In", "fields": [{"name": "b", "type": "bytes", "default": "\xff"}]}
     fields = [{"name": "in", "type": inner, "default": {}}, {"name": "u", "type": ["null", "int"], "default": None}]  # fmt: skip
     codec = AvroCodec(of_avro({"type": "record", "name": "R", "fields": fields}), {})
@@ -219,7 +219,7 @@ def test_defaults_stand_where_a_field_is_missing():
 
 
 def test_items_that_must_be_unique_are_compared_by_their_values():
-    """Unique items are compared by value in linear time: 1.0 equals 1, true does not equal 1, fields have no order."""
+    """Unique items are compared by value in linear time: 1.0 equals 1, true differs from 1, field order is ignored."""
     codec = json_schema({"uniqueItems": True})
     for value in ([1, True, "1", [1], {"a": 1}], "aa", {"a": 1}, [{"a": number} for number in range(20_000)]):
         assert value == json.loads(codec.encode(value))

@@ -113,7 +113,7 @@ def test_a_flush_needs_enough_disks(dies: str):
 
 
 def test_a_flush_for_flush_messages_is_no_promise():
-    """Appends with acks=1 that flush because of flush.messages succeed with any number of disks."""
+    """Appends with acks=1 that flush because of flush.messages succeed, however few replicas are in sync."""
     two = Replicated(min_insync_replicas=2, flush_messages=1)
     two.engine.create_topic("orders")
     two.disk(2).fail(FLUSHES, times=1_000_000)

@@ -57,7 +57,7 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
-    """A returning directory gets the record of a commit.
+    """A returning directory learns which micro-batch was committed while it was away.
 
     If the other directory fails afterwards, a repeated micro-batch is still refused.
     """
@@ -96,7 +96,7 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
-    """A start replaces a damaged copy by the copy of a directory that served until the end. No directory fails."""
+    """A start replaces a damaged copy by that of a directory that served until the shutdown. No directory fails."""
     two = served()
     submit(two, 0, through=1)
     two.engine.close()
@@ -142,7 +142,7 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
-    """A directory that fails to record a commit is immediately out of sync, because its record lacks the commit."""
+    """A directory that fails to record a commit is immediately out of sync, because its file lacks the commit."""
     two = served()
     two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
     submit(two, 0, through=3 - number)

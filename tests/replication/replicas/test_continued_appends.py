@@ -30,7 +30,7 @@ class Lines:
 
 
 def test_a_begun_write_is_completed_under_other_settings():
-    """If settings become stricter during a write, the leader and the follower still complete the write."""
+    """If settings become stricter after a write has begun, the leader and the follower still complete the write."""
     on_disks = Replicated()
     topic = on_disks.engine.create_topic("orders")
     area = StagingArea(DISKS[0], on_disks.disks)

@@ -146,7 +146,7 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
-    """If anything is in place of a partition's leader epoch file, it is removed, and the replica is in sync."""
+    """A leader epoch file that is damaged, missing or not a regular file is rebuilt, and the replica is in sync."""
     path = three[1] / "orders-0" / names.LEADER_EPOCHS
     DAMAGES[damage](path)
     with opened(three) as engine:

@@ -191,7 +191,7 @@ def test_missing_offsets_are_named_while_the_log_is_offline():
 
 
 def test_a_deleted_segment_after_the_log_start_explains_no_loss():
-    """A deleted segment above the log start does not explain missing offsets.
+    """Offsets count as missing even if a `.deleted` segment above the log start contained some of them.
 
     Such a segment was truncated, or its leader lacked it.
     """
@@ -281,7 +281,7 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed(read_only):
-    """If the leader lost an abort marker, a replica that has the marker names the aborted transaction."""
+    """If the leader lost an abort marker, readers learn of the abort from a replica that has the marker."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:

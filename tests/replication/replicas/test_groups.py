@@ -50,7 +50,7 @@ def test_members_share_partitions_and_commit_into_every_replica() -> None:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
-    """While a directory has failed, commits continue in the other one. When it returns, it gets these commits."""
+    """While a directory has failed, commits continue in the other one. The returning directory gets these commits."""
     two = served()
     reader = Reader(two.engine, "g", "orders")
     wait_until_shared([reader], PLACES)
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
 
 
 def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
-    """Positions, generation and settings survive the end of a process or machine. Members end with the process."""
+    """Positions, generation and settings survive the end of a process or machine. Memberships end with the process."""
     two = served()
     two.engine.groups.create("g")
     two.engine.groups.alter_config("g", {"commit": "manual"})

@@ -58,7 +58,7 @@ def test_an_older_copy_gives_back_records_that_the_newer_one_lost(which, how):
 
 
 def test_an_older_copy_that_ends_before_the_loss_keeps_its_records():
-    """The older copy continues where the other copy begins, and both name the missing offsets in between."""
+    """The older copy continues where the other copy begins. The status names the missing offsets in between."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -214,7 +214,7 @@ def test_a_returning_copy_fills_all_other_replicas():
 
 
 def test_a_newly_filled_disk_names_the_loss():
-    """The status of a newly filled disk names the records lost before, even if the other directory is lost later."""
+    """The status of a newly filled disk names offsets that were lost earlier, even without the other directory."""
     made = filled()
     remove(made, 1, 0)
     made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
@@ -266,7 +266,7 @@ def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
 
 
 def test_deleted_segments_explain_no_loss_after_them():
-    """Segments that retention has just deleted do not explain why the segment after them is missing."""
+    """A missing segment is reported even if retention has just deleted the segments before it."""
     made = filled(retention_bytes=3000)
     made.open()
     made.clock.advance(301_000)
@@ -282,7 +282,7 @@ def test_deleted_segments_explain_no_loss_after_them():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_kill_after_a_deletion_is_no_loss(number):
-    """Until leader epochs are rewritten after a deletion, the renamed segments explain the missing offsets."""
+    """If a kill comes between a deletion and the rewrite of leader epochs, deleted offsets do not count as missing."""
     made = filled(retention_bytes=3000)
     made.open()
     path = path_of(made, number, LEADER_EPOCHS)

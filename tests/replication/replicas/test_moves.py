@@ -90,7 +90,7 @@ def test_one_of_several_replicas_moves(leads: bool):
 
 
 def test_a_replica_moves_away_from_a_directory_that_failed():
-    """If a directory fails, its replica can move: the leader is copied to the new directory, which is in sync.
+    """The replica of a failed directory can move: the new directory gets the leader's log, and is in sync.
 
     The failed directory drops its replica when it returns.
     """
@@ -185,7 +185,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
 
 @pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
 def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
-    """After a cancelled move, or a deleted or recreated topic, the copy is deleted when its directory returns."""
+    """If a move is canceled, or its topic deleted or recreated, the copy is deleted when its directory returns."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")

@@ -61,7 +61,7 @@ def positions(two: Replicated) -> list[int | None]:
 
 @pytest.mark.parametrize("dead", [1, 2])
 def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
-    """Every directory in service records how much of the file was appended."""
+    """Each serving directory stores how much of a producer's input was appended, so no line is appended twice."""
     two, left = served(), 3 - dead
     run(two, "a\nb\n")
     assert [4, 4] == positions(two)
@@ -75,7 +75,7 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_returns_has_the_newer_copy(away: int, how: str) -> None:
-    """An older copy in a returning directory is replaced, so nothing is appended twice if the other one fails later."""
+    """A returning directory's older copy is replaced: nothing is appended twice if the other directory fails later."""
     two, other = served(), 3 - away
     run(two, "a\n")
     break_disk(two.disk(away))

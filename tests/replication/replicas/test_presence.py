@@ -68,7 +68,7 @@ def test_a_removed_log_is_copied_again_and_deletes_nothing(two, number, which):
 
 
 def test_it_says_what_is_missing(two):
-    """The log names the missing offsets, and reports that they are copied again."""
+    """A log message names the missing offsets, and says that the replica is copied again."""
     remove(two, 1, 2)
     two.open()
     assert ((2,), 2) == (two.in_sync(), two.leader())
@@ -76,7 +76,7 @@ def test_it_says_what_is_missing(two):
 
 
 def test_missing_offsets_are_named_at_each_start(two):
-    """With the other directory left out, each start names the missing offsets before a reader meets them."""
+    """While the other directory is left out, each start names the missing offsets before a reader meets them."""
     remove(two, 1, 2)
     for _ in range(2):
         two.open(two.roots[0], left_out=two.roots[1:])
@@ -86,7 +86,7 @@ def test_missing_offsets_are_named_at_each_start(two):
 
 
 def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
-    """If each of two replicas lacks records, neither is copied. Both serve, and the one that begins earlier leads."""
+    """If each of two replicas lacks records, neither is copied. Both serve; the replica that begins earlier leads."""
     remove(two, 1, 0)
     remove(two, 2, 2)
     left = [logs(two, number) for number in (1, 2)]
@@ -126,7 +126,7 @@ def test_a_replica_killed_before_the_copying_does_not_join(two):
 
 
 def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_returns(two):
-    """A replica is compared when its directory returns, because it may have lost files meanwhile."""
+    """A returning replica is compared with the other replica, because it may have lost files while it was away."""
     two.open()
     remove(two, 1, 2)
     break_disk(two.disk(1))
@@ -162,7 +162,7 @@ def test_deleted_records_do_not_come_back(two):
 
 
 def test_retention_that_was_interrupted_repeats(two):
-    """Segments that retention has deleted in the other replica only are neither missing nor copied."""
+    """Segments that retention has deleted in only one replica do not count as missing, and are not copied."""
     two.config = two.config.__class__(
         replication_factor=2,
         recovery_threads=1,

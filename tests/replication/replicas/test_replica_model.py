@@ -20,13 +20,13 @@ from topicfs.storage.errors import StorageError
 
 
 class ReplicaModel(RuleBasedStateMachine):
-    """A state machine of the engine and the list of lines that it must have."""
+    """A state machine of the engine and the list of lines that the engine must have stored."""
 
     def __init__(self) -> None:
         super().__init__()
         self.acknowledged: list[str] = []
         self.flushed = 0
-        """Number of leading lines that are on every disk that was in sync."""
+        """Number of lines, counted from the first, that are on every disk that was in sync."""
         self.unknown: set[str] = set()
         """Lines whose append raised."""
         self.broken: set[int] = set()

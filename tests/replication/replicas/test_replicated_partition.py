@@ -25,7 +25,7 @@ def test_an_append_is_in_every_replica_when_it_returns():
 
 
 def test_listeners_hear_of_an_append_once_when_it_can_be_read():
-    """Listeners are called once the followers have the record, even if too few replicas are in sync to show it."""
+    """An append calls listeners a single time, after the followers have the record, even if it is not visible yet."""
     two = Replicated(min_insync_replicas=2)
     two.engine.create_topic("orders")
     heard: list[tuple[int, int]] = []
@@ -88,7 +88,7 @@ def test_a_follower_takes_no_append_of_its_own():
 
 
 def test_a_follower_that_fails_leaves_the_replicas_in_sync():
-    """The append succeeds although a follower fails, and the partition continues without the failed disk."""
+    """An append succeeds although a follower fails, and the partition continues without the failed disk."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -267,9 +267,9 @@ def test_a_record_that_one_replica_kept_after_a_power_loss_is_in_both():
 
 
 def test_a_directory_that_was_away_is_not_believed():
-    """A returning directory counts itself as in sync, but the others' newer state counts.
+    """The state of a returning directory says that it is in sync, but the newer state of the other one decides.
 
-    So records that were acknowledged meanwhile stay.
+    Records that were acknowledged while the directory was away therefore stay.
     """
     two = Replicated()
     two.engine.create_topic("orders")
@@ -403,7 +403,7 @@ def test_records_below_the_old_end_are_not_visible_after_an_unclean_election():
 
 
 def test_a_reduction_that_would_remove_the_only_replica_in_sync_is_refused(monkeypatch):
-    """A reduction is refused if a failure during the call makes the replica to be removed the only one in sync."""
+    """A reduction is refused if, because of a failure during the call, it would remove the only replica in sync."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -126,7 +126,7 @@ def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
 
 
 def test_a_follower_that_is_in_another_segment_rolls_first():
-    """If the leader rolled and nothing was appended since, the follower rolls before it appends the batch."""
+    """If the leader's last segment is new and empty, the follower rolls before it appends the next batch."""
     two = replicated()
     leader = two.partition().leader
     assert leader is not None

@@ -84,7 +84,7 @@ def whole(two: Replicated) -> bool:
 def test_it_is_healed_or_named(
     file: str, damage: Callable[[Damaged, str, str], None], running: bool, number: int
 ):
-    """The next start rewrites the file, or names its directory. Once the file is restored, the directory serves."""
+    """A start rewrites the file, or its error names the directory. Once the file is restored, the directory serves."""
     one = DamagedDirectory(number)
     two, good = one.two, logs(one.two.files(3 - number))
     if not running:

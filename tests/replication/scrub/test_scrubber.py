@@ -277,7 +277,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
 
 
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
-    """A requested scrub runs from the first partition on, even after an interrupted one, while the engine serves."""
+    """A requested scrub of a serving engine begins with the first partition, even after an interrupted scrub."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
     assert "state idle" == engine.scrubber.report()[0]
     engine.scrubber.start()

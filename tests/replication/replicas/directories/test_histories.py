@@ -33,7 +33,7 @@ A, B, C = Path("/a"), Path("/b"), Path("/c")
 
 
 def two_with(text: str) -> Replicated:
-    """Return two directories that have a topic and were closed cleanly."""
+    """Return two cleanly closed directories with a topic that has the lines of `text`."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append(text)
@@ -50,7 +50,7 @@ def refused(all_of: Replicated, error: type[StorageError], *roots: Path, match: 
 
 
 def runs(all_of: Replicated, root: Path) -> list[tuple[int, ...]]:
-    """Return the directories of each run that the state file of directory `root` lists."""
+    """Return the directories of each run (a time of writing to these directories) in `root`'s state file."""
     copy = read_replica_file(all_of.disks, root)
     assert copy is not None
     return [tuple(run.directories) for run in copy.runs]
@@ -74,9 +74,9 @@ def end_by_kill(_: Replicated) -> None:
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
     end: Callable[[Replicated], None], how: str
 ) -> None:
-    """A start without a directory that may have more is refused and changes nothing. With `--without` it succeeds.
+    """A start without a directory that may have more records is refused and changes nothing.
 
-    The refusal names the directory and the remedy.
+    The refusal names the directory and the remedy. With `--without` the start succeeds.
     """
     two = Replicated()
     two.engine.create_topic("orders")
@@ -185,7 +185,7 @@ def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) 
 
 
 def test_a_fork_of_two_against_one_is_refused() -> None:
-    """If one of three directories went on alone by consent, and the others as a majority, a start is refused.
+    """If one of three directories served alone by consent, and later the other two served, a start is refused.
 
     Such histories are a fork.
     """
@@ -259,8 +259,8 @@ def test_a_kill_between_the_copies_of_a_write_forks_nothing(
 ) -> None:
     """A run counts only after all its directories have recorded it.
 
-    If one directory then serves alone, the other is an older copy. The test kills the process in two successive
-    starts, between which both directories or only one of them served.
+    If one directory then serves alone, the other is an older copy, and not a fork. The test kills the process in two
+    successive starts, between which both directories or only one of them served.
     """
     two = two_with("a\n")
     lines = ["a"]
@@ -402,7 +402,7 @@ def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
 
 
 def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """Only a start that fills an empty disk logs this. A refused start and a read-only start fill no disk."""
+    """Only a start that fills an empty disk logs that it does. A refused or read-only start fills no disk."""
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))

@@ -1,4 +1,4 @@
-"""Tests that of replicas that compaction made different, a damaged one is replaced by a copy of a sound one."""
+"""Tests of replicas that compaction made different: a damaged replica is replaced by a copy of a sound one."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_kip_101_scenario_1_on_two_disks():
 
 
 def test_kip_279_on_two_disks():
-    """With real logs, a replica that led uncleanly in between loses its own record and equals the leader again."""
+    """With real logs, a replica that led between two epochs of the leader loses its own record; both are equal."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -34,13 +34,13 @@ def test_a_new_partition_has_all_in_sync_and_the_first_leads():
 
 
 def test_a_lost_follower_leaves_the_replicas_in_sync():
-    """If a follower is lost, the leader and its epoch stay, and the change gets a new version."""
+    """If a follower is lost, the leader and its epoch stay, and the state gets a new version."""
     state = without_replicas(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
     assert ReplicaState(ALL, (ONE, THREE), ONE, 0, 1) == state
 
 
 def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
-    """If the leader is lost, the replica with the most records leads in a new epoch; of equals, the first assigned."""
+    """If the leader is lost, the replica with most records leads in a new epoch; among equals, the first assigned."""
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
     assert (TWO, 1, (TWO, THREE)) == (state.leader, state.leader_epoch, state.in_sync)
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
