@@ -54,7 +54,7 @@ def write_constants(source: str) -> None:
 
 
 def extensions() -> list[Extension]:
-    """Return one extension per module, named by its path from `topicfs/`, which has links to the folders."""
+    """Return one extension per module, with its name in the package: `topicfs/` has links to the source folders."""
     return [
         Extension(
             f"topicfs.{source}".removesuffix(".py").replace("/", "."),

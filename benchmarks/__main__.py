@@ -67,35 +67,39 @@ TABLE_WIDTH = 160
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @click.option("--list", "listing", is_flag=True, help="Print the names of all benchmarks and exit.")
-@click.option("--short", is_flag=True, help="Small sizes, for a build machine: 2 or 3 minutes for all.")
+@click.option("--short", is_flag=True, help="Use small sizes: all benchmarks take 2 or 3 minutes.")
 @click.option(
-    "--rounds", type=click.IntRange(min=1), help=f"[default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]"
+    "--rounds",
+    type=click.IntRange(min=1),
+    help=f"Largest number of rounds of a case. [default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help=f"A case's rounds, but for the first three, end after this time. [default: {FULL_SECONDS:g}; with --rounds none]",
+    help=f"Begin no fourth or later round of a case after this time. [default: {FULL_SECONDS:g}, or none with --rounds]",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, exists=True),
-    help="Where files go while it runs. [default: /tmp]",
+    help="Folder for the temporary files of the benchmarks. [default: /tmp]",
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep every round's figures.")
-@click.option("--plots", type=click.Path(path_type=Path), help="Draw an SVG a benchmark into this directory.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file.")
+@click.option(
+    "--plots", type=click.Path(path_type=Path), help="Draw one SVG per benchmark in this directory."
+)
 @click.option(
     "--page",
     "pages",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="Fill the marks of this page. May be repeated.",
+    help="Write the results between the marks of this page. May be repeated.",
 )
 @click.option(
     "--from",
     "sources",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="Measure only the NAMEs given, and take the others from what --json kept. May be repeated; the last counts.",
+    help="Measure only NAME…; take the other results from this file of --json. May be repeated; the last file wins.",
 )
 def main(  # noqa: PLR0913 - the options of a command
     names: Sequence[str],
@@ -112,7 +116,7 @@ def main(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Measure how fast topicfs is, compared with references in the same run.
 
-    TOPICFS_BENCH_MOUNT="--acks 0" python -m benchmarks … measures mounts with further options.
+    TOPICFS_BENCH_MOUNT="--acks 0" python -m benchmarks … passes these options to each measured mount.
 
     The exit status is 1 if a benchmark failed, or a figure became several times worse than ever before.
     """
@@ -164,7 +168,7 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _run_with_retry(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
-    """Run a benchmark. In the short form (`again`), repeat it once if its result is not acceptable."""
+    """Run a benchmark. If `again` is true and the result is not acceptable, run it once more."""
     result = _run(name, measure, console)
     if again and not result.acceptable:
         console.print(f"{name}: measured again, for the machine may have been busy with something else")

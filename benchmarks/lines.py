@@ -19,7 +19,7 @@ BLOCK = b"".join(b"line %06d %s\n" % (number, b"." * (LINE_BYTES - 13)) for numb
 """The repeated block, a million bytes."""
 assert len(BLOCK) == BLOCK_LINES * LINE_BYTES
 READABLE = BLOCK * 3
-"""Copies of the block that contain every piece of the text of up to 1 MiB, and fit into the processor's cache."""
+"""Three copies of the block: they contain each piece of the text up to 1 MiB, and fit into the processor's cache."""
 
 
 def line(offset: int) -> bytes:

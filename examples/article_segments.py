@@ -102,7 +102,7 @@ def write_topic(partition: Path, segments: Mapping[int, Segment]) -> int:
 
 
 def batch_of_size(filled: Filled, size: int) -> bytearray:
-    """Return a batch of exactly `size` bytes. The length of the last value makes it fit."""
+    """Return a batch of exactly `size` bytes, with a last value of the length that is needed for this size."""
     shortest = len(_batch(filled, 0))
     # The length fields of a longer value can take up to eight more bytes.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):

@@ -1,7 +1,7 @@
 """Makes class archives for Spark and Kafka, once per checkout: `python -m testing.class_archives`.
 
-To make an archive, the program runs once. `scripts/test.sh` makes the archives before the tests, which start some
-seventy JVMs: with an archive a JVM starts in half the time.
+Java writes an archive at the end of one run of Kafka or Spark. `scripts/test.sh` makes the archives before the tests,
+which start some seventy JVMs: with an archive a JVM starts in half the time.
 """
 
 from __future__ import annotations

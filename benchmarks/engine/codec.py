@@ -27,7 +27,7 @@ FLOORS = {
 }
 """Smallest accepted ratios to the speeds of aiokafka and of kafka-python."""
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 60.0)}
-"""Floors of the full form. In this form, lists of values are longer, and aiokafka takes more time per value."""
+"""Floors without --short: one call then decodes more records, and aiokafka takes more time per record."""
 
 LEAST_SECONDS = 0.02
 """Least processor time for one figure. Only the time of this process counts, not that of other programs."""

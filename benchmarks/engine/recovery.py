@@ -66,7 +66,7 @@ def _log(data: Path) -> Path:
 def _recover(data: Path, records: int) -> float:
     """Return the speed of a recovery, in gigabytes of log per second of processor time.
 
-    First remove all indexes, and the files that a process writes only at a clean end or a checkpoint.
+    Before the recovery, remove the indexes and the files that a process writes only at a clean end or a checkpoint.
     """
     (data / CLEAN_SHUTDOWN).unlink()
     (data / RECOVERY_POINTS).unlink()

@@ -30,7 +30,7 @@ FEWEST_ROUNDS = 3
 
 
 class RoundsEndedError(Exception):
-    """A side takes its figures from the rounds of another case, and all of these rounds are used up."""
+    """The side reuses the rounds of another case, and has already used all of them."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
@@ -99,7 +99,7 @@ def run_benchmark(
 
 
 class Figure(NamedTuple, Generic[T]):
-    """A case with one of the figures of shared rounds."""
+    """A case of `shared_cases`: its name and unit, and how to compute its figure from the result of a round."""
 
     name: str
     unit: Unit
@@ -113,9 +113,10 @@ def shared_cases(
     max_rounds: int | None = None,
     warm_up: bool = True,
 ) -> Iterator[Case]:
-    """Yield a case for each figure. The first case measures the rounds of all sides; `measures` are by side.
+    """Yield a case for each figure. All these cases share the same rounds, which the first case runs.
 
-    When these rounds are used up, a later case ends for all of its sides.
+    `measures` has, by side, the function that runs a round. A later case only computes its figures from the results,
+    and ends when it has used all of them.
     """
     kept: dict[str, list[T]] = {side: [] for side in measures}
 
@@ -137,5 +138,5 @@ def shared_cases(
 
 
 def percentile(share: float, latencies: Sequence[float]) -> float:
-    """Return the latency in milliseconds that a `share` of the latencies, in seconds, do not exceed."""
+    """Return a percentile in milliseconds of `latencies` in seconds; a `share` of 0.99 means the 99th percentile."""
     return sorted(latencies)[min(int(len(latencies) * share), len(latencies) - 1)] * 1e3

@@ -16,7 +16,7 @@ FACTS = ("processor", "cores", "memory", "kernel", "file system", "python", "top
 
 
 class Line(NamedTuple):
-    """A row of a table: a case in a user's words, and the side with which it is compared."""
+    """A row of a table: a case, described in a user's words, and the side with which topicfs is compared."""
 
     words: str
     benchmark: str

@@ -1,8 +1,8 @@
 """Compressed topics: `cat log` and large writes, compared with only running the codec's library on the same bytes.
 
 The text compresses to a third to a half of its size, like JSON. There are cases with one reader, and with two
-simultaneous readers of different logs. They measure elapsed time on all processors, because they also ask how well a
-mount uses a second processor.
+simultaneous readers of different logs. All cases measure elapsed time on all processors, and so also show how
+well a mount uses a second processor.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _logs(directory: Path, sample: Sample, copies: int) -> Iterator[Mount]:
 
 
 def _check(log: Path, text: bytes, copies: int) -> None:
-    """Raise WrongResultError unless the log has the text. Reading the log also makes its size known."""
+    """Raise WrongResultError unless the log has `copies` copies of the text. The daemon then knows the log's size."""
     with log.open("rb") as file:
         for _ in range(copies):
             if file.read(len(text)) != text:

@@ -80,7 +80,7 @@ def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
     """Return a name `@TIME` that selects a batch's first record, and the record's value.
 
-    TIME is after the records of the previous batch.
+    TIME is later than all records of the previous batch.
     """
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
@@ -178,7 +178,7 @@ def _batches(log: MountedLog, count: int) -> float:
 
 
 def _batch_bytes(segment: Path) -> int:
-    """Return the size on disk of each batch of a log."""
+    """Return the size of a batch on disk, which is the same for all batches of a log."""
     with segment.open("rb") as file:
         return read_header(file.read(2 * SHAPE.batch_text_bytes)).size_bytes
 

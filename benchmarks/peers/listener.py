@@ -150,7 +150,7 @@ def _percentiles(name: str, by_side: Mapping[str, Callable[[], list[float]]], *o
 
 
 def _idle_consumers(servers: Servers, count: int) -> Cases:
-    """Each consumer waits at the end of a log for 500 ms, as by default in all clients, and asks again."""
+    """Measure idle consumers, whose fetches at the end of a log wait for 500 ms, the default, and are repeated."""
     topics = [{"topic": "idle", "partitions": [{"partition": 0, "partitionMaxBytes": 2**20}]}]
     request = {"replicaId": -1, "maxWaitMs": 500, "minBytes": 1, "maxBytes": 2**20, "topics": topics}
 
@@ -181,7 +181,7 @@ def _resident_megabytes(server: BrokerTools) -> float:
 
 
 def _echo(broker: BrokerTools, directory: Path) -> Cases:
-    """Append lines to a mount while a producer is busy with the mount, with nothing, or with a broker."""
+    """Append lines to a mount while a producer writes to this mount, writes to a broker, or does not run."""
     payload, producers = directory / "payload", dict[str, subprocess.Popen[bytes]]()
     address = f"127.0.0.1:{reserve_ports(1)[0]}"
     with ExitStack() as stack:

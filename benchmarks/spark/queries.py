@@ -52,7 +52,7 @@ SLOW_ROUNDS = 3
 Parquet.
 """
 WARM_UPS = 2
-"""Number of rounds of every side that are not measured. In these rounds, Java compiles."""
+"""Number of rounds of every side that are not measured, because the JVM still compiles its code."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The ID of the process that runs, or ran last."""
+        """The ID of the broker's running process, or of its last process."""
         assert self._process is not None
         return self._process.pid
 
@@ -215,7 +215,7 @@ class Broker:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Disconnect the broker from clients and from its controller for a block; it continues as an old leader."""
+        """Disconnect the broker from its clients and its controller for a block; it does not learn of new leaders."""
         assert self._ways
         with ExitStack() as stack:
             for way in self._ways:

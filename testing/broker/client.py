@@ -192,7 +192,7 @@ class Client:
     def allow(
         self, name: str, user: str, *operations: AclOperation, kind: ResourceType = ResourceType.TOPIC
     ) -> None:
-        """Allow a user operations on a topic or group, which denies them to all others; wait until this is in force."""
+        """Allow `user` operations on a topic or group, and so deny them to other users; wait until this is in force."""
         about = (kind, name, ResourcePatternType.LITERAL)
         bindings = [
             AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
@@ -226,7 +226,7 @@ class Client:
         _wait_until(lambda: self.offset_for(topic) == offset, f"{topic} ends at {offset}")
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
-        """Return the result of ListOffsets; -1 if no record is at or after a timestamp."""
+        """Return the offset that ListOffsets finds for `spec`; -1 if no record is at or after its timestamp."""
         place = TopicPartition(topic, partition)
 
         def ask() -> int:
@@ -359,7 +359,7 @@ def _topic_id(admin: AdminClient, name: str) -> str:
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
-    """Call `ask` again while its error is one of the temporary errors in `passing`."""
+    """Call `ask`, and repeat the call while it raises one of the temporary errors in `passing`."""
     codes = {getattr(KafkaError, name) for name in passing}
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:

@@ -58,8 +58,8 @@ class MeasuredLogs:
     least: str | None = None
     """The side that does only the work that no log can avoid.
 
-    If bytes are stored, None: the least work is then that of the empty filesystem, which stores nothing, plus that of
-    plain files.
+    None if the sides store bytes: the least work is then the work of the empty filesystem, which stores nothing, plus
+    the work of plain files.
     """
 
     def cases(
