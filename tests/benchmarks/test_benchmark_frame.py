@@ -68,7 +68,7 @@ def test_max_rounds_limits_the_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """A case measures at least three rounds, even if its time is over. A case that reuses them has as many rounds."""
+    """A case runs at least three rounds, even if its time is over. A case that reuses these rounds has equally many."""
     figure = Figure("", SPEED, float, ())
     first, again = shared_cases({"a": itertools.count().__next__}, figure, figure, warm_up=False)
     assert (0.0, 1.0, 2.0) == measure_case(first, rounds=9, seconds=0).of("a").rounds

@@ -40,7 +40,7 @@ def test_what_is_appended_is_what_consumers_get(topics, client):
 
 
 def test_ranges_follow_and_columns(topics):
-    """Brokers find offsets and times; `follow` waits for later records."""
+    """Ranges by offset and by time have the right records, and `follow` waits for later records."""
     orders = topics.create("api-ranges")
     orders[0].append_many([b"one", b"two", b"three"])
     assert [b"two"] == [record.value for record in orders[0].records(1, 2)]

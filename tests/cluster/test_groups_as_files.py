@@ -62,7 +62,7 @@ def produce(client: Client, topic: str, first: int, last: int) -> None:
 def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
     address: ClusterAddress, client: Client, java: Java, topic: str, tmp_path: Path
 ) -> None:
-    """Each reader has a partition, each record is read by one reader, and the last remaining reader gets all."""
+    """Three readers get a partition each, and each record goes to one reader; the last reader gets all partitions."""
     outputs = {name: tmp_path / name for name in ("shell", "kcat", "java")}
     server = client.bootstrap_server
     kcat = ["kcat", "-b", server, "-G", topic, "-q", "-u", "-X", "auto.offset.reset=earliest", topic]
@@ -206,7 +206,7 @@ def test_a_read_only_mount_shows_and_changes_nothing(
 def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """A reader waits before its end for an assigned partition whose position a transaction has not decided yet."""
+    """Before `drain` ends, it waits for a partition whose position an open transaction has not decided yet."""
     produce(client, topic, 0, 6)
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
@@ -233,7 +233,7 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
 def test_runs_skip_aborted_records(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """`next-2` skips records of aborted transactions. A run after the last committed record returns nothing."""
+    """`next-2` skips records of aborted transactions, and returns nothing after the last committed record."""
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
     for number in range(8):

@@ -1,4 +1,4 @@
-"""Which texts are valid addresses of a cluster."""
+"""Tests of valid and invalid addresses of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests count the round trips for which shell commands wait in a mount of a distant cluster: there are few."""
+"""In a mount of a distant cluster, shell commands wait for few round trips, which the tests count."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def run_with_certificates(
 
 @pytest.fixture(scope="session")
 def fresh() -> Callable[..., Path]:
-    """A function that makes a Debian with the given packages, or skips with the reason."""
+    """A function that makes a Debian system with the given packages, or skips the test with the reason."""
 
     def tree(packages: Sequence[str] = (), release: str | None = None) -> Path:
         try:

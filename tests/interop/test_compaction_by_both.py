@@ -52,7 +52,7 @@ class Pass(NamedTuple):
 
 @pytest.fixture(scope="module")
 def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
-    """Two passes. Before the second, the delete horizons of the first expired; some newer batches are compressed."""
+    """Two passes. Before the second pass, the delete horizons of the first expire, and compressed batches are added."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
     writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)
@@ -164,7 +164,7 @@ def closed_files(directory: Path) -> dict[str, bytes]:
 
 
 def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
-    """The passes set delete horizons, apply those that have passed, drop aborted records, and keep empty batches."""
+    """The passes set delete horizons, remove what expired, drop aborted records, and keep empty batches."""
     first, second = (batches_of(done.after) for done in passes)
     assert len(first) < len(batches_of(passes[0].before))
     horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}

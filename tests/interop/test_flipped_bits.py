@@ -30,7 +30,7 @@ FILES = NativeFileSystem()
 RECORDS, IN_A_BATCH = 300, 3
 CONFIG = TopicConfig(internal_segment_bytes=4000, segment_index_bytes=4096, index_interval_bytes=100)
 POWERS = (0, 1, 2, 3, 5, 8, 9, 16, 30)
-"""Exponents of the base offset's flipped bits. Higher bits would move the offset out of the segment's range."""
+"""Flipping the base offset's bit n changes it by 2^n, for these n. A higher n would leave the segment's range."""
 OFFSET_BITS = {f"base offset, 2^{power}": 63 - power for power in POWERS}
 BITS = {
     **OFFSET_BITS,
@@ -86,7 +86,7 @@ class Damaged(NamedTuple):
 
 
 def write_log(directory: Path) -> list[BatchLocation]:
-    """Write a log of several segments; return the first, a middle and the last batch of three segments."""
+    """Write a log of several segments; return the first, a middle and the last batch of each of three segments."""
     directory.mkdir()
     log = load_log(SegmentDirectory(directory, FILES, system_clock), CONFIG, clean=True)
     for first in range(0, RECORDS, IN_A_BATCH):

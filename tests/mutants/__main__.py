@@ -128,10 +128,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("mutants", nargs="*", metavar="ID|FILE|FOLDER", help="only these [all]")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time [one a core]"
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="number of mutants tried at a time [one per core]",
     )
-    parser.add_argument("--near", action="store_true", help="leave out the wider tests of what lives")
-    parser.add_argument("--again", action="store_true", help="also those whose verdict is known")
+    parser.add_argument("--near", action="store_true", help="do not try surviving mutants with more tests")
+    parser.add_argument("--again", action="store_true", help="also try mutants with a known verdict")
     parser.add_argument(
         "--results",
         type=Path,

@@ -20,7 +20,7 @@ from typing import Any
 
 EDITS = Path(__file__).parent / "edits"
 LEFT_OUT = "not java and not spark"
-"""Tests that the wider run leaves out, because they would take longer than all mutants together."""
+"""Marker expression that excludes tests from the wider run; they would take longer than all mutants together."""
 
 
 class StaleEditError(Exception):

@@ -64,7 +64,7 @@ class Results:
 
 
 def score(mutants: Iterable[Mutant], verdicts: Mapping[str, Verdict]) -> list[str]:
-    """Return a line for each package and tree: how many relevant mutants were killed, and which ones survived."""
+    """Return a line for each folder with the mutants killed and surviving, then a line for each top-level folder."""
     counted = [mutant for mutant in mutants if mutant.harmless is None and mutant.id in verdicts]
     lines = []
     for group in (lambda one: one.package, lambda one: one.file.partition("/")[0]):

@@ -123,7 +123,7 @@ def test_of_two_runs_one_commits(commits, tmp_path):
 
 
 def test_what_spark_committed_counts(commits, tmp_path):
-    """A commit that Spark's own query listed counts, even if the query was killed before it updated the checkpoint."""
+    """If Spark's query lists a commit and is killed before it updates the checkpoint, the commit is still valid."""
     commits.plan(0, state(3))
     commits.commit(0, state(3), [], [])
     (tmp_path / "_checkpoint" / "commits" / "0").unlink()
@@ -154,7 +154,7 @@ def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
 
 
 def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
-    """The newest snapshot has the offsets where the next run begins; only files that a snapshot lists count."""
+    """The newest snapshot has the offsets where the next run begins, and only files in a snapshot are read."""
     files = write(tmp_path, batch(0, 0, 1), has_topic=True)
     assert ((-1, None), []) == (iceberg.last(), archived_files_of(iceberg, tmp_path))
     iceberg.commit(0, state(2), files, [])
@@ -223,7 +223,7 @@ def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
 
 @pytest.mark.parametrize("lost", ["_checkpoint/offsets", "_spark_metadata"])
 def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost):
-    """A run refuses an archive whose offsets or list are missing, because it would archive the same records again."""
+    """A run refuses an archive without its offsets or lists of files: it would archive the same records again."""
     for number in range(2):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -234,7 +234,7 @@ def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost
 
 @pytest.mark.parametrize("lost", [0, 3, COMPACT_INTERVAL - 1])
 def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
-    """A restore does not read an archive that lacks a list, because it would silently omit that list's records."""
+    """An archive that lacks a list of files is not read, because the records in these files would be omitted."""
     for number in range(COMPACT_INTERVAL + 2 if lost > 3 else 5):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -256,7 +256,7 @@ def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
 
 @pytest.mark.parametrize("kind", [PARQUET, ICEBERG])
 def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
-    """A run refuses a folder with data files but no list, because it would remove these files a day later."""
+    """A run refuses a folder with data files but no list of files, because it would remove these files a day later."""
     before = write(tmp_path, batch(0, 0))
     with pytest.raises(PipelineError, match="files of an archive, but no list"):
         check_archive(tmp_path, ArchiveOptions(path="/d", topics=TOPIC, target=tmp_path, format=kind))

@@ -1,4 +1,4 @@
-"""Tests of which files of an archive count, even after the archive was moved, and of its notes on topics."""
+"""Tests of the choice of an archive's valid files, even after the archive was moved, and of its notes on topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listed(archive, batch, *names):
 
 
 def test_only_committed_files_count(tmp_path):
-    """The files on Spark's list count, in whatever folder the archive is. The files of a killed run do not count."""
+    """Only the files on Spark's list are read, wherever the archive is; files of a killed run are not on the list."""
     names = [f"topic=orders/date=2026-01-0{day}/part-{day}.parquet" for day in range(1, 5)]
     files = [put(tmp_path, name) for name in names]
     listed(tmp_path, "0", names[0])
@@ -44,7 +44,7 @@ def test_only_committed_files_count(tmp_path):
 
 
 def test_without_a_list_every_file_counts(tmp_path):
-    """If an archive has no list, for example because only its folders were copied, every file counts."""
+    """If an archive has no list of files, for example because only its folders were copied, every file is read."""
     file = put(tmp_path, "topic=orders/date=2026-01-01/part-0.parquet")
     put(tmp_path, "topic=orders/date=2026-01-01/.part-0.parquet.crc")
     assert [file] == archived_files(tmp_path)

@@ -93,7 +93,7 @@ def test_without_maven_the_remedies_are_named(tmp_path, cache, monkeypatch):
 
 
 def test_a_folder_that_has_them_is_taken(tmp_path, cache, monkeypatch):
-    """The folder named by the variable is used without a fetch. A folder with other jars is refused."""
+    """The jars in the folder TOPICFS_SPARK_KAFKA_JARS are used without a fetch; a folder without them is refused."""
     monkeypatch.setenv(CONNECTOR.variable, str(tmp_path))
     with pytest.raises(JarsMissingError, match=r"this folder has no spark-sql-kafka-0-10_\*.jar"):
         CONNECTOR.folder(say=str)

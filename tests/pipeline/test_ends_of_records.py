@@ -34,7 +34,7 @@ def times_of(spark, read_format, **options):
 
 
 def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
-    """A query returns every record. A time beyond Spark's range (the year 294247) becomes the nearest one."""
+    """A query returns every record. A time beyond Spark's range (the year 294247) becomes the end of this range."""
     data = fill(tmp_path / "data", TIMES)
     options = {"path": str(data), "subscribe": "orders"}
     assert len(TIMES) == spark.read.format("topicfs").options(**options).load().count()

@@ -145,7 +145,7 @@ def test_a_version_without_a_row_is_a_version(data):
 
 
 def forget(data):
-    """Store a record of committed writes that notes the removal of a query of `orders`."""
+    """Write the file of committed writes with the note that an entry of a query of `orders` was removed."""
     area, at = staging_area([data]), WriteId("idle", 3, topic_id(data))
     entries = {f"@{at.target}": CommittedQuery(0, ProducerId(0), 0)}
     area.record.write_copy(data, entries)

@@ -1,4 +1,4 @@
-"""Tests that segments read as Arrow batches have a consumer's records, and of segments that are damaged or change."""
+"""Tests that reads of segments return a consumer's records, even while segments are damaged or change."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def octets(text):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
 def test_reads_equal_a_consumers(name, level):
-    """A read returns a consumer's records for all codecs, timestamp types, transactions, compacted and cut logs."""
+    """A read returns a consumer's records, with each codec and timestamp type, transactions, and compacted logs."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
     table, _ = read(options_of(BROKER / "log-dirs", **given))

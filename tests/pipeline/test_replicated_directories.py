@@ -94,7 +94,7 @@ def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_ow
 
 @pytest.mark.spark
 def test_rows_outlive_the_disk_of_either_directory(spark, roots):
-    """If either directory is lost, the other one has all rows and accepts writes that leave out the lost one."""
+    """After a directory is lost, the remaining one has all rows; the option `without` allows writes and reads."""
     write(spark, path_of(*roots), 70)
     shutil.rmtree(roots[0])
     write(spark, path_of(*roots), 5, without=str(roots[0]))

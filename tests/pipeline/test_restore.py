@@ -160,7 +160,7 @@ def test_an_interrupted_run_is_continued(spark, made, target, monkeypatch):
 
 
 def test_a_run_is_continued_after_a_compaction(spark, tmp_path, target, monkeypatch):
-    """Records that compaction removed from restored rounds are not a conflict, and are not restored again."""
+    """Restored records that compaction has removed are neither a conflict for the next run nor restored again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:

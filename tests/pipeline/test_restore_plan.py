@@ -27,7 +27,7 @@ EXTENT = plan.Extent(first=10, last=29, records=15, oldest_ms=0)
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
 def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
-    """Records at existing offsets are compared, all others are appended; an empty log gets the first offset."""
+    """Records at existing offsets are compared, others appended; an empty log begins at the archive's first offset."""
     assert plan.PartitionPlan(overlap, rest, place) == plan.plan_partition(ORDERS, EXTENT, bounds)
 
 

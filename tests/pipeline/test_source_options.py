@@ -134,7 +134,7 @@ def test_durations():
 def test_a_streams_state_survives_the_checkpoint():
     """A stream's state is encoded with its partitions in order, and can be decoded again.
 
-    A topic's id is in the name of an additional topic. It has no partitions, so the connector of Kafka ignores it.
+    Each topic's id is in the name of an additional topic without partitions, which Spark's Kafka connector ignores.
     """
     offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 1, TopicPartition("a", 0): 6}
     state = StreamState(offsets, {"b": "dDf_-A", "a": "1EvPSKI"})

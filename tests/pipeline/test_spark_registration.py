@@ -32,9 +32,9 @@ def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
 
 
 def test_filters_are_handed_down_where_the_setting_is_on(spark, tmp_path):
-    """If Spark's setting is on, a filter reduces the tasks from ten to one, for a SQL table and for a DataFrame.
+    """With Spark's filter pushdown, a filter reduces ten tasks to one, for a SQL table and for a DataFrame.
 
-    The rows are the same with and without the setting.
+    The rows are the same with and without pushdown.
     """
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")

@@ -215,7 +215,7 @@ def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
 
 
 def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_one(directory, tmp_path):
-    """A partition may be in the directories of two brokers. Twice within one broker's log.dirs is a finding."""
+    """A partition may be in the directories of two brokers; two copies in one broker's log.dirs are a finding."""
     other = tmp_path / "other"
     shutil.copytree(directory, other)
     (wrong,) = [wrong for row in verify(directory, other) for wrong in row.wrong]

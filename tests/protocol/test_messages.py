@@ -222,7 +222,7 @@ def test_any_bytes_are_read_or_refused(schema, version):
 
 
 def test_record_batches_are_not_copied():
-    """Record batches are written as separate pieces, and the pieces joined equal the bytes written in one piece."""
+    """A request's record batches are a separate piece, not a copy; the joined pieces equal the request in one piece."""
     batches = bytearray(b"batches" * 1000)
     asked = {
         "acks": -1,

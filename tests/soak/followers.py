@@ -222,7 +222,7 @@ class Run:
     async def follow(self, number: int, until: float) -> None:
         """Follow at a certain speed until the last append.
 
-        If retention has overtaken the follower, or if the follower only visits for a short time, open the file again.
+        Open the file again if retention has overtaken the follower, or if the follower has read only for a short time.
         """
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
@@ -360,8 +360,8 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
 def main() -> None:
     """Do runs of at most a minute until the time is over, and print a line for each run."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak followers", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="how long in all")
-    parser.add_argument("--seed", type=int, default=1, help="of the first run")
+    parser.add_argument("--seconds", type=float, default=600, help="seconds for all runs together")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run")
     asked = parser.parse_args()
     end = time.monotonic() + asked.seconds
     while (left := end - time.monotonic()) > 0:

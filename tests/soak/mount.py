@@ -23,8 +23,8 @@ TIMEOUT_SECONDS = 300
 def main() -> None:
     """Run cycles until the time is over; the files of a failed cycle stay at the printed path."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak mount", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
-    parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
+    parser.add_argument("--seconds", type=float, default=3600, help="seconds for all cycles together")
+    parser.add_argument("--cycle", type=float, default=60, help="seconds of each mount")
     parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
     asked = parser.parse_args()
     conftest.TIMEOUT_SECONDS = TIMEOUT_SECONDS

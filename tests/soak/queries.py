@@ -120,12 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=20, help="in each of the two forms (default 20)")
+    parser.add_argument("--kills", type=int, default=20, help="kills in each of the two runs (default 20)")
     parser.add_argument(
-        "--seed", type=int, default=None, help="of the random moments; printed when not given"
+        "--seed", type=int, default=None, help="seed of the random moments; printed if not given"
     )
     parser.add_argument("--form", choices=["alone", "mounted", "both", "copies", "recreated"], default="both")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of the form recreated (default 300)")
+    parser.add_argument(
+        "--seconds", type=float, default=300.0, help="seconds of --form recreated (default 300)"
+    )
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
     _say(f"seed {seed}")

@@ -77,7 +77,7 @@ def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
 
 
 def flip(engine: ReplicatedEngine, replica: int, sizes: Sizes, random: Random) -> int:
-    """Flip bits of a replica in batches, headers and used index slots; return the number of flipped bits."""
+    """Flip bits in the batches, batch headers and used index slots of a replica; return the number of flipped bits."""
     log = engine.controller.logs(ORDERS)[replica]
     bits: set[tuple[Path, int]] = set()
     for segment in log.chain.segments:
@@ -181,11 +181,11 @@ def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
 def main() -> None:
     """Run with the sizes of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log")
-    parser.add_argument("--flips", type=int, default=1000, help="in each segment of 128 MiB")
+    parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log in gigabytes")
+    parser.add_argument("--flips", type=int, default=1000, help="bits flipped in each segment of 128 MiB")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--broker", action="store_true", help="a real broker takes each directory over in the end (Java)"
+        "--broker", action="store_true", help="in the end, start a real broker on each directory (Java)"
     )
     asked = parser.parse_args()
     sizes = Sizes(int(asked.gigabytes * (1 << 30)), 128 << 20, asked.flips)

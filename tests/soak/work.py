@@ -121,11 +121,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--records", type=int, default=200, help="how many")
-    parser.add_argument("--seconds", type=float, default=90, help="how long a command takes")
-    parser.add_argument("--workers", type=int, default=4, help="at a time")
-    parser.add_argument("--jobs", type=int, default=1, help="commands of a worker at a time")
-    parser.add_argument("--seed", type=int, default=1, help="which kills")
+    parser.add_argument("--records", type=int, default=200, help="number of records")
+    parser.add_argument("--seconds", type=float, default=90, help="seconds that a command takes")
+    parser.add_argument("--workers", type=int, default=4, help="number of workers at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="number of commands that a worker runs at a time")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the kills")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="topicfs-work-") as base:
         sys.stdout.write(f"{dict(kill_workers(Path(base), **vars(given)))}\n")

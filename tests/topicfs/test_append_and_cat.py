@@ -34,7 +34,7 @@ def test_a_line_is_a_record(orders):
 
 
 def test_a_last_line_without_end_is_a_record_too(topicfs):
-    """A last line without a newline becomes a record, both here and on a mount."""
+    """A last line without a newline becomes a record, as on a mount."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
@@ -349,7 +349,7 @@ def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Cal
 
 @pytest.fixture
 def damaged(orders, directory):
-    """A topic of three batches. They have the records one, two, three; four (damaged); five."""
+    """A topic of three batches: the records one, two and three; the record four, damaged; the record five."""
     orders("append", "orders/0", stdin=b"four\n")
     orders("append", "orders/0", stdin=b"five\n")
     log = directory / "orders-0" / "00000000000000000000.log"

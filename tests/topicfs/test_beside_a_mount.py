@@ -246,7 +246,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
 
 
 def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
-    """With --schema-dir the command encodes with its own schemas. The daemon decodes the record with the daemon's."""
+    """With --schema-dir the command encodes with its own schemas; the daemon decodes with the daemon's schemas."""
     Path("other").mkdir()
     Path("other/7.avsc").write_text('"long"')
     Path("other/orders-value.avsc").symlink_to("7.avsc")
@@ -284,7 +284,7 @@ def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
 
 
 def test_topics_are_created_through_the_mount(orders, mnt):
-    """Topics are created through the mount with partitions and settings. All names of settings are checked before."""
+    """Topics are created through the mount with partitions and settings, or none is created if one is refused."""
     ran = orders("topics", "create", "a", "b", "--partitions", "3", "--config", "retention.ms=5000")
     assert (0, "a: created with 3 partitions\nb: created with 3 partitions\n") == (ran.status, ran.text)
     assert [0, 1, 2] == sorted(int(one.name) for one in (mnt / "b").iterdir() if one.name.isdecimal())

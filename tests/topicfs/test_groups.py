@@ -149,7 +149,7 @@ def test_what_is_exported_is_read_back():
 
 
 def test_reading_as_a_member(orders: Topicfs):
-    """`cat --group` reads each record once, and commits at its end."""
+    """`cat --group` reads each record once, and commits when it ends."""
     orders("topics", "create", "clicks", "--partitions", "2")
     assert b"one\ntwo\nthree\n" == orders("cat", "--group", "g", "orders/log").output
     assert b"" == orders("cat", "--group", "g", "orders/log").output

@@ -64,7 +64,7 @@ def test_deletion_by_age_is_reported_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_size_is_reported_with_its_numbers(directory, topicfs):
-    """A line for each segment that is deleted because of the log's size has the log's excess before the deletion."""
+    """Each deletion by the log's size is printed on one line, with the bytes by which the log was too large."""
     fill(directory, retention_bytes="200", segment_ms=str(10**15))
     assert topicfs("maintain", "data", "--dry-run").text.splitlines() == [
         f"t-0 delete {0:020} retention.bytes=200: 455 bytes too many, 262 bytes",

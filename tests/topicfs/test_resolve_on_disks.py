@@ -49,7 +49,7 @@ def appending(*lines: str) -> Act:
 
 
 def forked(disks: list[Path], *branches: Act) -> list[Path]:
-    """Return directories that have a common record, and in each of which one of `branches` has then written alone."""
+    """Return forked directories: after a common record, each of `branches` has written to one directory alone."""
     places = [disk / "data" for disk in disks[: len(branches)]]
     with closing(started(*places)) as engine:
         engine.create_topic("orders")
@@ -92,7 +92,7 @@ def lines(places: list[Path]) -> list[str]:
 def test_a_fork_is_refused_by_the_names_of_its_directories(disks: list[Path]) -> None:
     """If directories were written to independently, a start is refused, and the error names the directories.
 
-    None of these directories can be written to alone.
+    Opening only one of these directories for writing is refused as well.
     """
     places = forked(disks, appending(*map(str, range(200))), lambda _: None)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Tests of which files of an earlier process the cache of cluster reads trusts."""
+"""Tests that the cache of a cluster's records uses files of an earlier process only after a clean close."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_files_are_trusted_after_a_clean_close(kept: Path) -> None:
-    """After a clean close the cache trusts its transactions and its list of aborted transactions."""
+    """After a clean close, the next process uses the cached transactions and the list of aborted transactions."""
     cache = opened(kept)
     assert not cache.partition("cluster", "topic", 0).empty
     cache.close()
 
 
 def test_files_of_a_crash_are_never_trusted(kept: Path) -> None:
-    """After a crash, the files of the crashed process are never trusted, even after the next clean close.
+    """The files of a crashed process are never used, even after a later process has closed the cache cleanly.
 
     The files may lack aborted transactions.
     """

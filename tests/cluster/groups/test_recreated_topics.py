@@ -32,7 +32,7 @@ FIRST = TopicPartition(TOPIC, 0)
 
 
 def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Return a function that limits the version of OffsetCommit that a broker advertises to `version`."""
+    """Return a function that makes a broker advertise no version of OffsetCommit above `version`."""
 
     def change(answer: dict[str, Any]) -> Mapping[str, Any]:
         keys = [

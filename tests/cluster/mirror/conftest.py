@@ -40,7 +40,7 @@ class Mirror:
             return mirror(self.directory, brokers, options, self.said.append, threading.Event())
 
     def forget_the_end(self) -> None:
-        """Delete the mirror's record of the copies' ends, as if the mirror had been killed before writing it."""
+        """Remove the ends of the copies from the journal, as if the mirror had been killed before it wrote them."""
         journal = self.directory / "topicfs.mirror"
         content = json.loads(journal.read_text())
         del content["ends"]

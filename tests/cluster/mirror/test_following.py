@@ -210,7 +210,7 @@ def test_partitions_and_settings_that_come_later(copy, client):
 
 
 def test_where_a_new_copy_begins(copy, client, tmp_path):
-    """A new copy begins at the latest offset or at a time; an existing copy ignores the option and continues."""
+    """A new copy begins at the latest offset or at a time, as requested; an existing copy just continues."""
     client.create_topic("begun")
     client.produce("begun", [Outgoing(b"a", timestamp=1_000), Outgoing(b"b", timestamp=2_000)], batch=1)
     copy.once("begun", begin=LATEST)

@@ -54,7 +54,7 @@ def bytes_below(directory):
 
 
 def test_a_directory_that_others_wrote_to(copy, filled):
-    """The mirror refuses a directory whose ends differ from the ends that the mirror recorded."""
+    """The mirror refuses a directory in which a log ends at another offset than the mirror has recorded."""
     written_to(copy.directory, filled)
     with pytest.raises(WrittenByOthersError, match=f"{filled}-0 ends at 3, and the mirror left it at 2"):
         copy.once(filled)

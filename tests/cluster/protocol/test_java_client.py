@@ -27,7 +27,7 @@ def file(tmp_path, certificates, monkeypatch):
 
 
 def test_java_gets_its_own_names(file, certificates):
-    """Java gets its own names; PEM files are marked as PEM, and settings without effect are left out."""
+    """Settings get the names of the Java client; PEM files are marked as PEM, and unused settings are left out."""
     found = for_java(file)
     assert f'{LOGIN} username="reports" password="a\\"b\\\\c";' == found["sasl.jaas.config"]
     assert ("PEM", "PEM") == (found["ssl.truststore.type"], found["ssl.keystore.type"])

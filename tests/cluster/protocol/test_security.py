@@ -372,7 +372,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused():
 
 
 def test_a_token_is_sent_with_its_extensions():
-    """A token is sent with its extensions; a refusal is read to its end."""
+    """A token is sent with its extensions; the client answers a refusal with the byte 1, as RFC 7628 demands."""
     exchange = oauthbearer(lambda: "t", {"logicalCluster": "lkc-1"})
     assert b"n,,\1auth=Bearer t\1logicalCluster=lkc-1\1\1" == next(exchange)
     assert b"\1" == exchange.send(b'{"status":"invalid_token"}')

@@ -109,7 +109,7 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
 
 
 def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
-    """Partitions of a denied topic fail with the reason, until the metadata have the topic again or it was deleted."""
+    """Partitions of a denied topic fail with the reason, until the topic is in the metadata again or was deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}

@@ -67,7 +67,7 @@ def test_records_are_those_that_a_consumer_gets(address, client, codec):
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
 def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolation, max_bytes):
-    """Reads of both isolation levels equal a consumer's for committed, aborted, interleaved and open transactions."""
+    """At each isolation level, reads return a consumer's records, even if transactions abort, mix or stay open."""
     name = f"transactions-{isolation.value}-{max_bytes}"
     client.create_topic(name)
     first, second = (client.producer(transactional_id=f"{name}-{number}") for number in range(2))
@@ -339,7 +339,7 @@ class Reader:
 
 
 def test_the_least_recently_used_windows_are_dropped():
-    """If the windows exceed their memory limit together, the least recently used ones are dropped."""
+    """If all windows together exceed the memory limit, the least recently used windows are dropped."""
     cache = WindowCache(kept_bytes=10)
     one, two, three = Reader(), Reader(), Reader()
     for reader in (one, two, one, three):

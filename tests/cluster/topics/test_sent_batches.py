@@ -90,7 +90,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
 
 
 def test_an_append_that_waits_comes_after_begun_appends(engine, client):
-    """A waiting append also collects the results of begun appends; their callers get these results when they ask."""
+    """An append that waits for its answer also receives the answers to earlier begun appends, for their callers."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
     assert 2 == partition.append(batch(b"c"), durable=True).base_offset

@@ -280,7 +280,7 @@ def kill(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def look_beside(crossing: machine.Crossing, chance: Random) -> str:
-    """While the owner serves, a read-only engine shows the same records and changes nothing."""
+    """Check that a read-only engine beside the owner shows the same records and changes nothing."""
     before = listing(crossing.data)
     _look(crossing, crossing.data, chance)
     assert before == listing(crossing.data), "a read-only look changed something"

@@ -111,7 +111,7 @@ def test_every_column_that_has_a_key_sorts():
 
 
 def test_the_filter_is_part_of_a_name():
-    """The filter matches a part of a name. While the filter is typed, letters are not commands. Escape removes it."""
+    """The filter matches a part of a name. While it is typed, letters are not commands. Escape removes the filter."""
     found = screen(*(row(name) for name in ("Orders", "clicks", "reorders")))
     for key in ("/", "q", BACKSPACE, "o", "r", "d"):
         found.press(key)
