@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--random-seed",
         type=int,
-        help="seed of the tests that take `chance`; drawn, and printed, when not given",
+        help="seed of the tests that use the fixture `chance`; by default random, and printed",
     )
 
 

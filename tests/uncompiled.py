@@ -42,7 +42,7 @@ class SourceFinder(MetaPathFinder):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--uncompiled", action="store_true", help="run over the plain sources of the compiled modules"
+        "--uncompiled", action="store_true", help="run with the plain sources of the compiled modules"
     )
 
 

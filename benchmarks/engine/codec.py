@@ -66,7 +66,7 @@ def _case(
 
 
 def seconds_each(work: Callable[[], object]) -> float:
-    """Return the processor time of one call in seconds, averaged over calls that take LEAST_SECONDS together."""
+    """Return the processor time of one call in seconds, averaged over enough calls to take LEAST_SECONDS."""
     calls = 0
     started = time.process_time()
     while True:

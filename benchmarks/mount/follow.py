@@ -1,7 +1,7 @@
 """The time from an append until `follow` shows it, on an idle mount, with a line every few milliseconds.
 
-The writer puts the time into its line. The reader, another process that waits in read(2), takes the time when it has
-the line. Both processes have the same clock. The same measurement with a pipe shows the time of the kernel's
+The writer puts the time into its line. The reader, another process that waits in read(2), reads the clock when it
+has the line. Both processes have the same clock. The same measurement with a pipe shows the time of the kernel's
 scheduler alone.
 """
 

@@ -203,7 +203,7 @@ def test_after_a_malformed_answer_the_result_is_unknown(opened, relay, client):
 
 
 def test_batches_can_be_copied_between_partitions(opened, client):
-    """A batch copied to another partition gets that partition's producer, so that the leader appends it."""
+    """A batch copied to another partition is sent with that partition's producer id, so that the leader appends it."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)
         for value in (b"a", b"b"):

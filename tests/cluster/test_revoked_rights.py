@@ -57,7 +57,7 @@ def is_denied(mount, script):
 
 
 def wait_until_denied(mount, *scripts):
-    """Wait until each script fails, as the mount answers from memory until its next request meets the revoked right."""
+    """Wait until each script fails, as the mount answers from memory until its next request is denied."""
     for script in scripts:
         wait_until(lambda script=script: is_denied(mount, script), f"the right is revoked: {script}")
 

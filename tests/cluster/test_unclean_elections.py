@@ -1,4 +1,4 @@
-"""Open files of a cluster after an unclean election whose new leader lacks records that were read."""
+"""Files of a cluster that are open during an unclean election, whose new leader lacks records that were read."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def ending(awaited: Awaitable[bytes]) -> str | bytes:
 async def test_open_files_whose_records_are_lost_are_stale(
     election: Election, engine: ClusterEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open files get ESTALE and skip no record; new opens start over, and a group returns to the first lost record."""
+    """Open files get ESTALE and skip no record. Reopened files start over; a group returns to the first lost record."""
     # Elections take seconds, and a member whose session expires restarts at its committed offset.
     monkeypatch.setattr(requests, "SESSION_MS", 60_000)
     partition = await in_thread(found, engine, TOPIC)

@@ -55,7 +55,7 @@ class States:
     killed: State
     """The state after more records and SIGKILL. Indexes are preallocated, and there is no clean-shutdown marker."""
     recovered: State
-    """The killed state after the broker's own recovery and a clean stop."""
+    """The state `killed` after the broker's own recovery and a clean stop."""
 
 
 def plain_records(start: int, end: int) -> list[Outgoing]:
@@ -177,7 +177,7 @@ def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
 
 
 def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> None:
-    """Our recovery and clean close of the killed directory make the same files as the broker's recovery and close."""
+    """After a kill, our recovery and clean close make the same files as the broker's recovery and clean close."""
     directory = tmp_path / "recovered"
     shutil.copytree(states.killed.directory, directory)
     # A broker keeps topic settings in its metadata log; these settings are common to all topics.

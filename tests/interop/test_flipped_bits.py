@@ -1,4 +1,4 @@
-"""The offset at which a recovery ends the log, in a broker and here, after a bit flip that no checksum detects."""
+"""The offset at which recovery ends the log after a bit flip that no checksum detects, in a broker and our engine."""
 
 from __future__ import annotations
 

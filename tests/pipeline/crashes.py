@@ -164,7 +164,7 @@ class KilledQuery:
         return 1 + max((query.batch for query in queries.values()), default=-1)
 
     def pending(self) -> set[WriteFileKind]:
-        """Return the kinds of files of unfinished writes that exist."""
+        """Return the kinds of existing files that belong to unfinished writes."""
         found = map(parse_write_file, os.listdir(self.directories[0]))
         return {file.kind for file in found if file is not None}
 
@@ -198,7 +198,7 @@ class Scene(KilledQuery):
         self.start_driver("tests.pipeline.streaming_driver", *places, *options)
 
     def feed(self) -> None:
-        """Write input files until there are enough. All lines differ, and each file appears with its whole content."""
+        """Write input files until there are enough. All lines differ, and a file appears only when it is complete."""
         while self.files < self.committed() + AHEAD:
             begun = self.folder / f"{self.files}.begun"
             begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))

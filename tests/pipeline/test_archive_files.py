@@ -1,4 +1,4 @@
-"""Tests of the choice of an archive's valid files, even after the archive was moved, and of its notes on topics."""
+"""Tests of the list of an archive's valid files, also of a moved archive, and of the archive's notes on topics."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def commit(data, write, text="a\nb\n", topic="orders", **settings):
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
-    """A repeated micro-batch is dropped with its staged files, in any order of rows. A warning counts its records."""
+    """A repeated micro-batch is dropped with its staged files, even if its rows are reordered; a warning is logged."""
     for text in ("a\nb\n", "b\na\n"):
         commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
@@ -366,7 +366,7 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
 
 @pytest.mark.parametrize("text", ["x\ny\nz\n", "a\nx\n", "a\na\n"])
 def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
-    """The last micro-batch fails if it has other rows, even if it has as many rows as were committed."""
+    """A repetition of the last micro-batch with other rows fails, even if the number of rows is the same."""
     commit(data, WriteId("query", 0))
     said = (
         rf"is repeated with other rows \({len(text) // 2} records; committed: 2 records\): .*new checkpoint"
@@ -378,7 +378,7 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
 
 
 def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog):
-    """With failOnOtherRows=false the last micro-batch is skipped if it has other rows.
+    """With failOnOtherRows=false a repetition of the last micro-batch is skipped even if it has other rows.
 
     A micro-batch before the last committed one is still an error.
     """

@@ -127,7 +127,7 @@ def ordered(frame):
 @pytest.mark.parametrize("moment", ["writing", "written", "committed"])
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
-    """If an archive job is killed before, during or after a commit, the next run leaves each record once."""
+    """If an archive job is killed before, during or after a commit, the next run completes it without duplicates."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":

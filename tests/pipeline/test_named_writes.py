@@ -80,7 +80,7 @@ def test_each_topic_has_versions_of_its_own(data):
 
 
 def test_the_last_version_with_other_rows_is_an_error(data):
-    """The last version fails if it has other rows. The rows of earlier versions are no longer known."""
+    """A repetition of the last version with other rows fails. The rows of earlier versions are no longer known."""
     write(data, 5, "a")
     said = rf"version 5 of application {APPLICATION} is repeated with other rows .* write them under another txnAppId"
     with pytest.raises(CommittedBeforeError, match=said) as caught:

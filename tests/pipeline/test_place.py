@@ -1,4 +1,4 @@
-"""Tests of texts that name a place of topics, and of texts that do not."""
+"""Tests of valid and invalid texts for a place of topics."""
 
 from __future__ import annotations
 

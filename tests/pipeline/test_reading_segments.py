@@ -101,7 +101,7 @@ def octets(text):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
 def test_reads_equal_a_consumers(name, level):
-    """A read returns a consumer's records, with each codec and timestamp type, transactions, and compacted logs."""
+    """A read returns a consumer's records for all codecs and timestamp types, after aborts, compaction and deletion."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
     table, _ = read(options_of(BROKER / "log-dirs", **given))

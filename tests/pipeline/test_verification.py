@@ -151,7 +151,7 @@ def test_damage_is_reported_for_its_segment(directory, damage, segment, told):
 
 
 def test_what_a_broker_wrote_is_sound():
-    """For an undamaged broker's directory each segment has a row without findings and with the numbers of its log."""
+    """For a broker's undamaged directory, each segment has a row without findings and with the numbers of its log."""
     rows = verify(LOG_DIRS)
     assert len(list(LOG_DIRS.glob("*/*.log"))) == len(rows)
     assert [] == [wrong for row in rows for wrong in row.wrong]

@@ -18,7 +18,7 @@ LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 
 
 def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
-    """Many tasks find the same damage in two segments of a partition as a single check. A glob names the directory."""
+    """Many tasks find the same damage as a single check, here in two segments. A glob names the directory."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     data = tmp_path / "data"

@@ -210,7 +210,7 @@ def _read_in_groups(session: Session) -> None:
 
 
 def _change_topics(session: Session) -> None:
-    """Create a topic by mkdir, change, extend, trim and remove it; a client creates and deletes another topic."""
+    """Create a topic by mkdir; then change, extend, trim and remove it. A client creates and deletes another topic."""
     session.run(f"mkdir {MADE}; echo one >> {MADE}/0/log; echo two >> {MADE}/0/log")
     session.command("config", MADE, "retention.ms=3600000", "max.message.bytes=100000")
     shown = json.loads(session.command("config", MADE, "--set", "--json"))

@@ -1,4 +1,4 @@
-"""A streaming query copies a topic to another while its processes are killed; the test checks the target.
+"""A streaming query copies one topic to another while its processes are killed; the test checks the target.
 
 A kill hits the driver with its JVM, one of its Python processes (a task's worker, the stream's planner, a committer,
 or their parent), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its oldest

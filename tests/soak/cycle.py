@@ -18,7 +18,7 @@ from tests.fusefs.mounted.conftest import ROOT, Mount
 from tests.soak.loads import Seen
 
 SLOW_DISK = "sync .log 0.02\n"
-"""Delays each flush of a segment by 0.02 seconds. Only the threads that flush must wait, and no other request."""
+"""Delays each flush of a segment by 0.02 seconds. Only the flushing threads may wait for this, and no other request."""
 
 PLACES = {
     "write_lines": "busy/0",

@@ -39,7 +39,7 @@ class Summary:
     form: str
     victims: Counter[str] = field(default_factory=Counter)
     caught: Counter[str] = field(default_factory=Counter)
-    """States of writes that were found right after kills."""
+    """For each state of a write, the number of kills after which a write was found in this state."""
     flaky_drivers: int = 0
     micro_batches: int = 0
     records: int = 0

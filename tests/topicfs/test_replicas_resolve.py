@@ -455,7 +455,7 @@ for _name in ("write_bytes", "rename", "unlink", "sync_directory", "make_directo
 
 @pytest.mark.parametrize("changes", [*range(0, 36, 2), 1_000])
 def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
-    """If the command is killed at any step, the directories are refused or resolved. A second run resolves them."""
+    """After a kill at any step, a start either still refuses the fork or succeeds. A second run resolves the fork."""
     pid = os.fork()
     if not pid:
         with closing(Resolution([A, B], A)) as resolution:

@@ -249,7 +249,7 @@ class _Opened(NamedTuple):
 
 
 class Common:
-    """The common requests of an empty filesystem, on plain values."""
+    """Adapts an empty filesystem to the request loop of topicfs, which works with plain values."""
 
     def __init__(self, filesystem: EmptyFileSystem) -> None:
         self._filesystem = filesystem

@@ -104,7 +104,7 @@ def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, serve
 
 
 def test_every_throttle_time_counts(address, served):
-    """The throttle time of each answer counts, even if the topics in the answer are the same as before."""
+    """The client obeys the throttle time of each answer, even if the topics in the answer are the same as before."""
     relay = Relay(served)
     relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
     with closing(Brokers(address, relay.connect)) as brokers:
@@ -344,7 +344,7 @@ def test_a_controllers_port(broker):
 
 
 def test_pauses_grow_up_to_a_bound():
-    """Pauses between attempts grow, so that no thread spins, up to a limit, so that no caller waits for minutes."""
+    """Pauses between attempts grow only up to a limit: no thread spins, and no caller waits for minutes."""
     backoff = Backoff()
     pauses = [backoff.next() for _ in range(10)]
     assert [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0] == pauses

@@ -126,7 +126,7 @@ def test_a_second_read_sends_no_request(opened, relay, client):
 
 
 def test_single_reads_in_any_order_fill_the_cache(opened, client):
-    """The cache joins the pieces that reads in random order bring; later reads equal the leader's answer."""
+    """The cache joins the pieces that were read in random order; later reads return what the leader returns."""
     several(client, "at-random", count=300, size=20_000)
     chance = random.Random(5)
     with opened() as engine:

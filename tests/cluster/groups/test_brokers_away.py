@@ -82,7 +82,7 @@ async def test_a_reader_that_waits_continues_when_brokers_are_back(
 async def test_a_run_ends_at_its_time_while_no_broker_answers(
     broker: Broker, address: ClusterAddress, client: Client, given: bytes
 ) -> None:
-    """While no leader answers, `next-5s` still ends after its time.
+    """While no leader answers, `next-5s` still ends after five seconds.
 
     If the group cannot commit the records that a program has read, the last read fails with EIO.
     """

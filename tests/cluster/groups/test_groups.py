@@ -277,7 +277,7 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
 
 
 def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
-    """Invalid names, existing or missing groups, and an assignor that other members lack are refused."""
+    """Invalid names, creating an existing group, using a missing one, and an assignor that others lack are errors."""
     with pytest.raises(errors.InvalidGroupError):
         engine.groups.create("")
     engine.groups.create(topic)

@@ -27,7 +27,7 @@ def sealed(directory: Path, suffix: str) -> dict[str, bytes]:
 
 
 def assert_identical(ours: Path, theirs: Path) -> None:
-    """Assert that logs, transaction indexes, sealed indexes and the snapshots that both directories have are equal."""
+    """Assert that both directories have equal logs and indexes (without active ones), and equal common snapshots."""
     assert files(theirs, ".log") == files(ours, ".log")
     assert {n: c for n, c in files(theirs, ".txnindex").items() if c} == {
         n: c for n, c in files(ours, ".txnindex").items() if c

@@ -1,4 +1,4 @@
-"""Converts a settings file for Kafka's Java client, with references resolved."""
+"""A settings file is converted for Kafka's Java client: its references to other files and variables are resolved."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
 
 
 def test_a_timeout_keeps_known_bounds(partition: ClusterPartition) -> None:
-    """A timed-out request keeps the bounds that a reader has learned meanwhile."""
+    """If a request times out, the bounds that a reader has learned meanwhile are kept."""
     partition.note_silence("no answer within 5 s")
     assert (None, None) == (partition.unknown, partition.find_bounds())
 

@@ -96,7 +96,7 @@ class Noting(Unfetched):
 
 
 def test_an_append_asks_for_bounds_only_beside_other_producers(address, client):
-    """Only if other producers' records may be before its own records, an append also sends ListOffsets."""
+    """An append also sends ListOffsets, but only if records of other producers may precede its own."""
     connection = type("NotingNow", (Noting,), {})
     with connected(address, connection) as engine:
         partition = opened(engine, client, "alone")

@@ -192,7 +192,7 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_fetched_batches_are_read_without_waiting(address, client):
-    """Fetched batches can be read without waiting; the engine reports a call that would wait before the call waits."""
+    """Fetched batches can be read without waiting. Before any other call waits, the engine calls a function."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:

@@ -266,7 +266,7 @@ class Retained:
         )
 
     def allows(self, record: Record, log_bytes: int, *, newest: Record) -> bool:
-        """Return whether a pass may delete `record` and all records up to `newest`, and leave `log_bytes` bytes.
+        """Return whether retention may delete `record` and all records up to `newest`, and leave `log_bytes` bytes.
 
         Deletion by size comes first, then deletion by age.
         """

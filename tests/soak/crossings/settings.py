@@ -82,7 +82,7 @@ def engine_config(chance: Random) -> EngineConfig:
 def draw_changes(
     chance: Random, count: int, overrides: dict[str, str], switches: Switches
 ) -> dict[str, str | None]:
-    """Return `count` alterations that TopicConfig accepts together with `overrides`."""
+    """Return `count` random changes of settings that TopicConfig accepts together with `overrides`."""
     for _ in range(20):
         changes = {name: _draw(chance, name, switches) for name in chance.sample([*COMMON], count)}
         after = merged(overrides, changes)

@@ -155,7 +155,7 @@ def _begin_pass(crossing: machine.Crossing) -> None:
 
 
 def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
-    """Compare the log starts after a pass with the settings. Raises AssertionError."""
+    """After a pass of the duties, check the log starts against the settings. Raises AssertionError."""
     if crossing.disk.dead:  # The engine treats any error while it replaces segments as a disk error.
         raise Killed(crossing.disk.last_change)
     for topic, model, partition in crossing.partitions():

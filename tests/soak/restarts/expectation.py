@@ -38,7 +38,7 @@ class Expectation:
     uncertain: set[bytes] = field(default_factory=set)
     """Records whose append failed, so that they may or may not exist."""
     deleted_below: dict[TopicPartition, int] = field(default_factory=dict)
-    """The offset of each partition below which records may be deleted."""
+    """For each partition, the offset below which records may be deleted."""
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
     """Acknowledged records that no present directory has, because the directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
 
 MAX_REFUSALS = 8
-"""Maximum number of refusals in one start, as each directory may be damaged, away and forked."""
+"""Maximum number of refusals in one start: each directory may be damaged, missing and forked."""
 STEPS = 25
 """Maximum number of steps in a life."""
 FARTHEST_OPENING, FARTHEST = 15.0, 60.0
