@@ -59,7 +59,7 @@ find "$packages" -name '*.so' -exec strip --strip-unneeded {} +
 # Compile the modules now, so that nothing is written to the folder later that a removal would leave behind.
 "$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$packages" || fail "could not compile the sources"
 
-# -- what stands beside them -----------------------------------------------------------------------------------------
+# -- the other files -------------------------------------------------------------------------------------------------
 
 say "adding man pages, completions and the unit"
 mkdir -p "$root"/{usr/bin,usr/sbin,etc/topicfs,usr/share/man,usr/lib/systemd/system,usr/share/doc/topicfs/examples}

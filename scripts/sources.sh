@@ -35,7 +35,7 @@ PY
 }
 
 # copy_sources PYTHON FOLDER: copy what a wheel is made from, so that a build leaves nothing in the checkout. Cython's output is
-# copied too; the build makes again what is older than its source. Compiled modules are not copied, because they may refer to
+# copied too; the build repeats what is older than its source. Compiled modules are not copied, because they may refer to
 # the Python of this machine's .venv.
 copy_sources() {
     local packages

@@ -40,7 +40,7 @@ _RETRIED: list[pytest.FixtureDef[Any]] = []
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """Add a fixture of `CHECKS` to `_SHARED`, so that it is checked before each later test."""
+    """If `CHECKS` has the fixture, add the fixture to `_SHARED`, so that it is checked before each later test."""
     if fixturedef.argname in CHECKS and fixturedef not in _SHARED:
         _SHARED.append(fixturedef)
 

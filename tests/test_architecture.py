@@ -1,4 +1,4 @@
-"""The source tree is as ARCHITECTURE.md describes it; import-linter checks the directions of imports."""
+"""Tests that the source tree is as ARCHITECTURE.md describes it; import-linter checks the directions of imports."""
 
 from __future__ import annotations
 

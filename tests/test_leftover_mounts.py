@@ -1,4 +1,4 @@
-"""A test run leaves nothing mounted, however it ends."""
+"""Tests that a test run leaves nothing mounted, however it ends."""
 
 from __future__ import annotations
 

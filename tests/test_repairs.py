@@ -1,4 +1,4 @@
-"""Broken shared fixtures are repaired before the next test, and a failed run prints how to repeat each failure."""
+"""Tests that broken shared fixtures are repaired, and that a failed run prints how to repeat each failure."""
 
 from __future__ import annotations
 

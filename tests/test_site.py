@@ -1,4 +1,4 @@
-"""The documentation site has every page, and every link in it works."""
+"""Tests that the documentation site has every page, and that every link in it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the test run: a build machine skips no test, and every random choice can be repeated."""
+"""Tests of the rules of a test run: a build machine skips no test, and every random choice can be repeated."""
 
 from __future__ import annotations
 

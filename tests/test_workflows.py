@@ -1,4 +1,4 @@
-"""The workflows in `.github` call the project's own commands, on the Python versions that the project supports."""
+"""Tests that the workflows in `.github` call the project's own commands, on each supported Python version."""
 
 from __future__ import annotations
 

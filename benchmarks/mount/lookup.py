@@ -80,7 +80,7 @@ def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
     """Return a name `@TIME` that selects a batch's first record, and the record's value.
 
-    TIME is later than all records of the previous batch.
+    TIME is later than the timestamps of the previous batch.
     """
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)

@@ -150,7 +150,7 @@ def _percentiles(name: str, by_side: Mapping[str, Callable[[], list[float]]], *o
 
 
 def _idle_consumers(servers: Servers, count: int) -> Cases:
-    """Measure idle consumers, whose fetches at the end of a log wait for 500 ms, the default, and are repeated."""
+    """Measure idle consumers: each fetch at the end of a log waits 500 ms (the default), and is then repeated."""
     topics = [{"topic": "idle", "partitions": [{"partition": 0, "partitionMaxBytes": 2**20}]}]
     request = {"replicaId": -1, "maxWaitMs": 500, "minBytes": 1, "maxBytes": 2**20, "topics": topics}
 
@@ -196,7 +196,7 @@ def _echo(broker: BrokerTools, directory: Path) -> Cases:
 
         def delays(side: str) -> list[float]:
             producers[side].send_signal(signal.SIGCONT)
-            # A shell's lines come apart: without the pause, each echo would find the daemon still busy with the last.
+            # A shell pauses between lines. Without the pause, each echo would find the daemon busy with the last line.
             found = repeat(echo, setup=partial(time.sleep, 0.002), repeat=300, number=1)
             producers[side].send_signal(signal.SIGSTOP)
             return found
@@ -258,7 +258,7 @@ def _connection(address: str) -> Connection:
         except UnreachableError:
             if time.monotonic() > deadline:
                 raise
-            # Nothing tells when a port opens. The pause is the error of the measured start.
+            # No event says when a port opens. The pause is the largest error of the measured start.
             time.sleep(0.001)
 
 

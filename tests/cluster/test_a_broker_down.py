@@ -1,4 +1,4 @@
-"""A mount that starts while the broker that has the only replica of a partition is down."""
+"""Tests of a mount that starts while the broker with the only replica of a partition is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python API over a cluster: brokers answer the same calls as a data directory."""
+"""Tests of the Python API over a cluster, whose brokers answer the same calls as a data directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster as an engine: the known topics, the requests that are sent, and the calls that are refused."""
+"""Tests of a cluster as an engine: its known topics, the requests it sends, and the calls it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of Kafka's error codes."""
+"""Tests of the table of Kafka's error codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's first session, run over a cluster, has the same commands and prints the same output."""
+"""Tests that the README's first session prints the same output over a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster's groups as files: a shell, kcat and Kafka's console consumer share a topic and the cluster's positions."""
+"""Tests of a cluster's groups as files: a shell, kcat and Kafka's console consumer share a topic and its positions."""
 
 from __future__ import annotations
 

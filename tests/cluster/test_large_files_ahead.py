@@ -1,4 +1,4 @@
-"""A large file appended to a cluster with --max-in-flight is whole and in order, or the writer gets an error."""
+"""Tests that a large file, appended with --max-in-flight, is whole and in order, or that the writer gets an error."""
 
 from __future__ import annotations
 

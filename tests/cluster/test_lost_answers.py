@@ -1,4 +1,4 @@
-"""Each record is stored once although a relay breaks connections or changes answers at the worst moments."""
+"""Tests that each record is stored once although a relay breaks connections or changes answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of a cluster: a client waits as long as the broker demands, and no record is lost."""
+"""Tests of a cluster's quotas: a client waits as long as the broker demands, and no record is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mounts of a secured cluster: the command's error if the cluster refuses the mount, and errors of files."""
+"""Tests of mounts of a secured cluster: the error of a refused mount, and the errors of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four shells append and two programs follow, in a mount of three brokers, while leaders fail and return."""
+"""Tests of a mount of three brokers, in which four shells append and two programs follow while leaders fail."""
 
 from __future__ import annotations
 

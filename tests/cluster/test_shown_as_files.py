@@ -1,4 +1,4 @@
-"""A cluster's topics as files of a real mount: shell tools read the records that a consumer gets."""
+"""Tests of a cluster's topics as files of a real mount: shell tools read the records that a consumer gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a cluster that are open during an unclean election, whose new leader lacks records that were read."""
+"""Tests of files that are open during an unclean election, whose new leader lacks records that were read."""
 
 from __future__ import annotations
 

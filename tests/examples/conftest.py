@@ -1,4 +1,4 @@
-"""Run the example scripts and the first session as a new user does: with the command, on a real mount."""
+"""Runs the example scripts and the first session as a new user does: with the command, on a real mount."""
 
 from __future__ import annotations
 

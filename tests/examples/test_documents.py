@@ -1,4 +1,4 @@
-"""The sessions in documents print what the documents show, and the documents follow the rules of form."""
+"""Tests that the sessions in documents print what the documents show, and that documents follow the rules of form."""
 
 from __future__ import annotations
 

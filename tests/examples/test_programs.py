@@ -1,4 +1,4 @@
-"""The programs in examples/ that read a topic as columns, and the code in the API's page, run unchanged."""
+"""Tests of the programs in examples/ that read a topic as columns, and of the code in the API's page."""
 
 from __future__ import annotations
 

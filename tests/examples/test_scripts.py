@@ -1,4 +1,4 @@
-"""Every script in examples/ runs, as does the first session that `make run` plays."""
+"""Tests of every script in examples/, and of the first session that `make run` plays."""
 
 from __future__ import annotations
 

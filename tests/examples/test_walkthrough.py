@@ -1,4 +1,4 @@
-"""Every command of the walkthrough of Kafka's storage prints what the page shows; the page exists in two languages."""
+"""Tests that every command of the walkthrough of Kafka's storage prints what its page shows, in both languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard and alerts of docs/watching use existing metrics, and Prometheus understands them."""
+"""Tests that the dashboard and alerts of docs/watching use existing metrics, and that Prometheus understands them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The usual example of compaction: the newest value of each key is kept."""
+"""Tests of the usual example of compaction: the newest value of each key is kept."""
 
 from __future__ import annotations
 

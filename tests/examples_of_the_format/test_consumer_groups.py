@@ -1,4 +1,4 @@
-"""Examples from articles: where a group's positions are stored, and which consumer reads which partitions."""
+"""Tests of examples from articles: where a group's positions are stored, and which consumer reads which partitions."""
 
 from __future__ import annotations
 

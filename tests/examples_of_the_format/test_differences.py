@@ -1,4 +1,4 @@
-"""`docs/differences.md` has each difference in one line, with an existing test as evidence."""
+"""Tests that `docs/differences.md` has each difference in one line, with an existing test as evidence."""
 
 from __future__ import annotations
 

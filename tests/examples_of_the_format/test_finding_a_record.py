@@ -1,4 +1,4 @@
-"""The lookups that articles explain, compared with the steps that `topicfs explain` prints for them."""
+"""Tests of the lookups that articles explain, compared with the steps that `topicfs explain` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes on disk of a record, an index and a new partition, as articles give them."""
+"""Tests of the sizes on disk of a record, an index and a new partition, as articles give them."""
 
 from __future__ import annotations
 

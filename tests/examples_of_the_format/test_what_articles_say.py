@@ -1,4 +1,4 @@
-"""Statements in articles about batches, appends and recovery, compared with the bytes that this project writes."""
+"""Tests of statements in articles about batches, appends and recovery, with the bytes that this project writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Debian package: built, installed in two releases of Debian, used, reinstalled, and purged without remains."""
+"""Tests of the Debian package: built, installed in two releases of Debian, used, reinstalled and purged."""
 
 from __future__ import annotations
 

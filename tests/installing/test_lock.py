@@ -1,4 +1,4 @@
-"""The locked packages support every Python on which the project runs."""
+"""Tests that the locked packages support every Python on which the project runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package's postinst script, run with a systemctl that fails."""
+"""Tests of the package's postinst script with a systemctl that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel installs on any Linux, and works in an environment that has nothing but its dependencies."""
+"""Tests that the wheel installs on any Linux, and works in an environment with nothing but its dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recreate `tests/vectors/broker-made`: small partitions made by a real broker, and the output of Kafka's tools.
+"""Recreates `tests/vectors/broker-made`: small partitions made by a real broker, and the output of Kafka's tools.
 
     python -m tests.interop.make_vectors tests/vectors/broker-made
 

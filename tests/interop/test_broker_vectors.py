@@ -1,4 +1,4 @@
-"""Our engine reads stored files of a broker. No broker runs."""
+"""Tests that our engine reads stored files of a broker; no broker runs."""
 
 from __future__ import annotations
 

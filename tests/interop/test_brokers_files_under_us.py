@@ -1,4 +1,4 @@
-"""A broker's log directory opened by our engine: after a clean stop, after SIGKILL, and returned to the broker."""
+"""Tests of a broker's log directory in our engine: after a clean stop, after SIGKILL, and returned to the broker."""
 
 from __future__ import annotations
 

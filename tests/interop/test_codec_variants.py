@@ -1,4 +1,4 @@
-"""Variants of compressed content that Kafka's readers accept or refuse."""
+"""Tests of variants of compressed content that Kafka's readers accept or refuse."""
 
 from __future__ import annotations
 

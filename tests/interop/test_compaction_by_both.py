@@ -164,7 +164,7 @@ def closed_files(directory: Path) -> dict[str, bytes]:
 
 
 def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
-    """The passes set delete horizons, remove what expired, drop aborted records, and keep empty batches."""
+    """The passes set delete horizons, drop batches with expired ones and aborted records, and keep empty batches."""
     first, second = (batches_of(done.after) for done in passes)
     assert len(first) < len(batches_of(passes[0].before))
     horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}

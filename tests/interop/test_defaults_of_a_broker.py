@@ -1,4 +1,4 @@
-"""A broker's settings when nothing is configured."""
+"""Tests of a broker's settings when nothing is configured."""
 
 from __future__ import annotations
 

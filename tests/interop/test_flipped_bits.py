@@ -1,4 +1,4 @@
-"""The offset at which recovery ends the log after a bit flip that no checksum detects, in a broker and our engine."""
+"""Tests of the offset at which a broker and our engine end a log after a bit flip that no checksum detects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = NativeFileSystem()
 RECORDS, IN_A_BATCH = 300, 3
 CONFIG = TopicConfig(internal_segment_bytes=4000, segment_index_bytes=4096, index_interval_bytes=100)
 POWERS = (0, 1, 2, 3, 5, 8, 9, 16, 30)
-"""Flipping the base offset's bit n changes it by 2^n, for these n. A higher n would leave the segment's range."""
+"""Numbers of the bits to flip in a base offset. A higher bit would move the offset out of the segment's range."""
 OFFSET_BITS = {f"base offset, 2^{power}": 63 - power for power in POWERS}
 BITS = {
     **OFFSET_BITS,

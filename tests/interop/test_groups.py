@@ -1,4 +1,4 @@
-"""Consumer groups move between a broker and our engine: each reads the other's files and continues the groups."""
+"""Tests of consumer groups that move between a broker and our engine: each continues the groups of the other."""
 
 from __future__ import annotations
 

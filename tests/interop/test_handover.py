@@ -1,4 +1,4 @@
-"""`topicfs handover` and `topicfs takeover` with a real broker, run from the command line."""
+"""Tests of `topicfs handover` and `topicfs takeover` with a real broker, run from the command line."""
 
 from __future__ import annotations
 

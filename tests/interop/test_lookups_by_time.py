@@ -1,4 +1,4 @@
-"""Lookups by time for which a broker and our engine give different answers, as docs/differences.md says."""
+"""Tests of lookups by time that a broker and our engine answer differently, as docs/differences.md says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real broker reads the original records from replicas that were damaged and healed."""
+"""Tests that a real broker reads the original records from replicas that were damaged and healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer snapshots that a broker and our engine leave in one directory, after recovery and after a clean close."""
+"""Tests of the producer snapshots that a broker and our engine leave after recovery and after a clean close."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Results:
 
 
 def score(mutants: Iterable[Mutant], verdicts: Mapping[str, Verdict]) -> list[str]:
-    """Return a line for each folder with the mutants killed and surviving, then a line for each top-level folder."""
+    """Return lines for folders and for top-level folders: how many mutants were killed, and which survived."""
     counted = [mutant for mutant in mutants if mutant.harmless is None and mutant.id in verdicts]
     lines = []
     for group in (lambda one: one.package, lambda one: one.file.partition("/")[0]):

@@ -1,4 +1,4 @@
-"""The list of mutants is well formed, and a trial distinguishes killed from surviving mutants."""
+"""Tests that the list of mutants is well formed, and that a trial distinguishes killed from surviving mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shells, kcat, Kafka's Java clients and both formats of Spark use one mounted directory at the same time."""
+"""Tests of one mounted directory that shells, kcat, Java clients and both formats of Spark use at the same time."""
 
 from __future__ import annotations
 

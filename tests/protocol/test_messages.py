@@ -1,4 +1,4 @@
-"""The schemas of requests and answers are Kafka's, and any bytes are read safely."""
+"""Tests that the schemas of requests and answers are Kafka's, and that any bytes are read safely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real broker opens a scrubbed data directory and must read the original records."""
+"""Opens a scrubbed data directory with a real broker, which must read the original records."""
 
 from __future__ import annotations
 

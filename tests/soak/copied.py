@@ -1,4 +1,4 @@
-"""Compare a topic with earlier observations of it, and find a Spark driver's processes."""
+"""Compares a topic with earlier observations of it, and finds a Spark driver's processes."""
 
 from __future__ import annotations
 

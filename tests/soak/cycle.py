@@ -1,4 +1,4 @@
-"""Mount, use the mount under load, unmount, and check the files."""
+"""A cycle of the soak test: mount, use the mount under load, unmount, and check the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fusefs.mounted.conftest import ROOT, Mount
 from tests.soak.loads import Seen
 
 SLOW_DISK = "sync .log 0.02\n"
-"""Delays each flush of a segment by 0.02 seconds. Only the flushing threads may wait for this, and no other request."""
+"""Delays each flush of a segment by 0.02 seconds. Only the flushing threads may wait; requests must not."""
 
 PLACES = {
     "write_lines": "busy/0",

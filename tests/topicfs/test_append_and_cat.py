@@ -1,4 +1,4 @@
-"""`topicfs append` and `topicfs cat` without a mount."""
+"""Tests of `topicfs append` and `topicfs cat` without a mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs append --producer` appends each line once, however often the command runs."""
+"""Tests that `topicfs append --producer` appends each line once, however often the command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs append --producer` while a daemon owns the directory: each line is stored once, even after a kill."""
+"""Tests of `topicfs append --producer` while a daemon owns the directory: lines are stored once, even after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs append --producer` over several directories, after one of them is lost or their order has changed."""
+"""Tests of `topicfs append --producer` over several directories, after one is lost or their order has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs append` to a disk that fills up: the error says exactly which lines are stored."""
+"""Tests of `topicfs append` to a disk that fills up: the error says exactly which lines are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands while a daemon owns the directory: they read the directory's files, and write through the mount."""
+"""Tests of commands while a daemon owns the directory: they read its files, and write through the mount."""
 
 from __future__ import annotations
 

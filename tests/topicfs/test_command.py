@@ -1,4 +1,4 @@
-"""The command as a whole: help texts, one-line errors and exit statuses."""
+"""Tests of the command as a whole: help texts, one-line errors and exit statuses."""
 
 from __future__ import annotations
 

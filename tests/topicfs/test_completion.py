@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish, tested in these shells with the scripts that the command prints."""
+"""Tests of completion in bash, zsh and fish, with the scripts that the command prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost or damaged files in one of two replica directories, which are on separate file systems."""
+"""Tests of lost or damaged files in one of two replica directories, which are on separate file systems."""
 
 from __future__ import annotations
 

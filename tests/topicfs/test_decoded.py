@@ -1,4 +1,4 @@
-"""`topicfs cat` and `topicfs append` with schemas, and the options that say where to find schemas."""
+"""Tests of `topicfs cat` and `topicfs append` with schemas, and of the options that say where to find schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records whose fields have extreme values, printed by each command and in each format."""
+"""Tests of records whose fields have extreme values, printed by each command and in each format."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicf
 
 
 def test_text_has_every_time_as_it_is(ends: Topicfs):
-    """Text formats show timestamps in milliseconds, and CSV shows so those that no date can represent."""
+    """Text formats show timestamps in milliseconds. CSV does so only for those that no date can represent."""
     for name, time in {LATEST: LATEST_TIMESTAMP, LATER: MICROSECONDS, EARLIEST: -(2**63)}.items():
         assert f"{time}\n" == ends("cat", "--format", "%T\\n", f"{name}/0/0").text
         assert str(time) in ends("cat", f"{name}/0/0.json").text

@@ -1,4 +1,4 @@
-"""`topicfs groups` without a daemon; its options and columns have the names of kafka-consumer-groups."""
+"""Tests of `topicfs groups` without a daemon; options and columns have the names of kafka-consumer-groups."""
 
 from __future__ import annotations
 

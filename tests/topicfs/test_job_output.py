@@ -1,4 +1,4 @@
-"""The output of a pipeline job: its progress bar, and its rows as people, pipes and programs get them."""
+"""Tests of the output of a pipeline job: its progress bar, and its rows as people, pipes and programs get them."""
 
 from __future__ import annotations
 

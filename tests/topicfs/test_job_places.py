@@ -1,4 +1,4 @@
-"""The places of topics in `topicfs pipeline`, which are checked before Spark starts."""
+"""Tests of the places of topics in `topicfs pipeline`, which are checked before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs pipeline … --without DIR`: jobs over replicated directories after a disk was lost."""
+"""Tests of `topicfs pipeline … --without DIR`: jobs over replicated directories after a disk was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs maintain` over real directories: what it prints, what it changes, and what it leaves unchanged."""
+"""Tests of `topicfs maintain` over real directories: what it prints, what it changes, and what it leaves unchanged."""
 
 from __future__ import annotations
 

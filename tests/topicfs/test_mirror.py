@@ -1,4 +1,4 @@
-"""Usage errors of `topicfs mirror`, and clusters that do not answer; tests/cluster/mirror tests the copying."""
+"""Tests of `topicfs mirror`: usage errors, and clusters that do not answer. tests/cluster/mirror tests the copying."""
 
 from __future__ import annotations
 

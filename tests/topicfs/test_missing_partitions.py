@@ -1,4 +1,4 @@
-"""Appends and readers on a directory that has only some partitions of a topic, as each broker of several has.
+"""Tests of a directory that has only some partitions of a topic, as each broker of several has.
 
 The topic's number of partitions is then unknown, and so is the partition to which a key belongs.
 """

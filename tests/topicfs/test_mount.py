@@ -1,4 +1,4 @@
-"""How `topicfs mount` parses its command line; tests/fusefs/mounted tests mounting."""
+"""Tests of how `topicfs mount` parses its command line; tests/fusefs/mounted tests mounting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file names that completion offers, and the names in the help texts, are compared with those of the tree."""
+"""Tests that completion and the help texts have the same file names as the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output that differs between a terminal and a pipe."""
+"""Tests of output that differs between a terminal and a pipe."""
 
 from __future__ import annotations
 

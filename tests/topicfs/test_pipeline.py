@@ -1,4 +1,4 @@
-"""`topicfs pipeline` if Spark is not installed, and errors that are found before Spark starts."""
+"""Tests of `topicfs pipeline` if Spark is not installed, and of errors that are found before Spark starts."""
 
 from __future__ import annotations
 

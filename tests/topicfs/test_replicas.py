@@ -1,4 +1,4 @@
-"""`topicfs replicas`, `topics replicas` and `topics create --replicas`, without a mount."""
+"""Tests of `topicfs replicas`, `topics replicas` and `topics create --replicas`, without a mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve` for directories that were written to independently (a fork)."""
+"""Tests of `topicfs replicas resolve` for directories that were written to independently (a fork)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve` for many kinds of forks, and on separate file systems that are full, read-only or dead."""
+"""Tests of `topicfs replicas resolve` for many kinds of forks, and on disks that are full, read-only or dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs scrub`: its findings, repairs and output."""
+"""Tests of `topicfs scrub`: its findings, repairs and output."""
 
 from __future__ import annotations
 

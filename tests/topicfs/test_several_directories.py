@@ -1,4 +1,4 @@
-"""Commands over two data directories, and commands that reopen offline partitions."""
+"""Tests of commands over two data directories, and of commands that reopen offline partitions."""
 
 from __future__ import annotations
 

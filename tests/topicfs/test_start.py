@@ -1,4 +1,4 @@
-"""The start of the command: which modules are imported, and the lines of the help."""
+"""Tests of the start of the command: which modules are imported, and the lines of the help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suggestions for unknown names, and the wrapping of messages on a terminal."""
+"""Tests of suggestions for unknown names, and of the wrapping of messages on a terminal."""
 
 from __future__ import annotations
 

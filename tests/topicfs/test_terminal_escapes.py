@@ -1,4 +1,4 @@
-"""Records, groups and producers whose names contain terminal escape sequences."""
+"""Tests of records, groups and producers whose names contain terminal escape sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs top` of a directory with or without a writer, of a mount, and on a terminal."""
+"""Tests of `topicfs top` of a directory with or without a writer, of a mount, and on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs topics` without a mount."""
+"""Tests of `topicfs topics` without a mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs pipeline verify` and `report`: their output, exit statuses and usage errors."""
+"""Tests of `topicfs pipeline verify` and `report`: their output, exit statuses and usage errors."""
 
 from __future__ import annotations
 

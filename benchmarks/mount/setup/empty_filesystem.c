@@ -2,9 +2,9 @@
  *
  *     empty_filesystem MOUNTPOINT LOG_BYTES TEXT TEXT_BYTES
  *
- * TEXT is a file whose first TEXT_BYTES are repeated as the content of `log`; two more megabytes stand behind them, so
- * that any read lies in one piece. One thread answers all requests. It prints a line once it is mounted, and ends when
- * it is unmounted or gets SIGTERM.
+ * TEXT is a file whose first TEXT_BYTES are repeated as the content of `log`; the file has two more megabytes of this
+ * content, so that any read is one contiguous piece. One thread answers all requests. The program prints a line once it
+ * is mounted, and ends when it is unmounted or gets SIGTERM.
  */
 #define FUSE_USE_VERSION 35
 #include <ctype.h>
@@ -25,7 +25,7 @@ static size_t log_bytes, text_bytes;
 static const char *text;
 static unsigned long long written;
 
-/* A directory's number names its depth, a file's the directory it is in. */
+/* An inode number encodes the number of the parent directory and the kind of the file. */
 static int kind_of(fuse_ino_t inode) { return inode == FUSE_ROOT_ID ? DIRECTORY : (int)(inode % KINDS); }
 
 static int kind_of_name(const char *name) {

@@ -1,4 +1,4 @@
-"""Create, change and delete topics of a cluster: each change happens once and is visible when the call returns."""
+"""Tests that each change of a cluster's topics happens once, and is visible when the call returns."""
 
 from __future__ import annotations
 

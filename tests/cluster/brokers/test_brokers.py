@@ -1,4 +1,4 @@
-"""The brokers of a cluster: metadata, reuse of connections, and errors if no broker answers."""
+"""Tests of a cluster's brokers: metadata, reuse of connections, and errors if no broker answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch batches as the broker stores them, by topic id and by name, and look up the bounds of partitions."""
+"""Tests of fetches by topic id and by name, which return the stored batches, and of requests for bounds."""
 
 from __future__ import annotations
 

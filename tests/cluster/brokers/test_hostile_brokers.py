@@ -1,4 +1,4 @@
-"""Brokers whose answers have names, numbers and sizes that no Kafka broker sends."""
+"""Tests of answers with names, numbers and sizes that no Kafka broker sends."""
 
 from __future__ import annotations
 

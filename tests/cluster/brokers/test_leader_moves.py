@@ -1,4 +1,4 @@
-"""An engine of a cluster of three brokers while leaders are killed or paused, or lose records."""
+"""Tests of an engine of three brokers while leaders are killed or paused, or lose records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache file holds adjacent batches; reads at any offset return appended bytes and never other bytes."""
+"""Tests that a cache file of adjacent batches returns appended bytes, and never other bytes, at any offset."""
 
 from __future__ import annotations
 

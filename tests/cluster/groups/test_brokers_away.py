@@ -1,4 +1,4 @@
-"""Readers that wait at a mount of a cluster while no broker answers for longer than a request's timeout."""
+"""Tests of readers that wait at a mount of a cluster while no broker answers any of their requests."""
 
 from __future__ import annotations
 

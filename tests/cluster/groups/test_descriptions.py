@@ -1,4 +1,4 @@
-"""Group descriptions of brokers of another release."""
+"""Tests of group descriptions that brokers of another release return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of a real cluster: members of this engine and of other clients share partitions and committed positions."""
+"""Tests of groups in a real cluster: members of this engine and of other clients share partitions and positions."""
 
 from __future__ import annotations
 

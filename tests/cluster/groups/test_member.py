@@ -1,4 +1,4 @@
-"""A member of a cluster's group with a scripted coordinator: how it joins, commits and gives partitions up."""
+"""Tests of a member with a scripted coordinator: how it joins, commits, and gives up partitions."""
 
 from __future__ import annotations
 

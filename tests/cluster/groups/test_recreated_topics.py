@@ -1,4 +1,4 @@
-"""Committed positions of a topic that was recreated before this engine noticed."""
+"""Tests of committed positions of a topic that was recreated before this engine noticed."""
 
 from __future__ import annotations
 

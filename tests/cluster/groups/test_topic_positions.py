@@ -1,4 +1,4 @@
-"""The positions of many groups in a topic, for every kind of answer by a coordinator."""
+"""Tests of requests for the positions of many groups in a topic, with every kind of answer by a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copy of one partition, and how it handles rare answers of brokers."""
+"""Tests of the copy of one partition, and of rare answers of brokers."""
 
 from __future__ import annotations
 

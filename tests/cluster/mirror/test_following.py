@@ -1,4 +1,4 @@
-"""Each later run of the mirror applies the source's changes to the copy."""
+"""Tests that each later run of the mirror applies the source's changes to the copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group continues from its mirrored positions after the mirror is handed to another cluster."""
+"""Tests that a group continues from its mirrored positions after the mirror is handed to another cluster."""
 
 from __future__ import annotations
 

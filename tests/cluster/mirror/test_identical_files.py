@@ -1,4 +1,4 @@
-"""The copy's files equal the broker's files byte for byte."""
+"""Tests that the copy's files equal the broker's files byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sealed(directory: Path, suffix: str) -> dict[str, bytes]:
 
 
 def assert_identical(ours: Path, theirs: Path) -> None:
-    """Assert that both directories have equal logs and indexes (without active ones), and equal common snapshots."""
+    """Assert that both directories have equal logs, transaction indexes, sealed indexes, and common snapshots."""
     assert files(theirs, ".log") == files(ours, ".log")
     assert {n: c for n, c in files(theirs, ".txnindex").items() if c} == {
         n: c for n, c in files(ours, ".txnindex").items() if c

@@ -1,4 +1,4 @@
-"""A broker that lost records after they were copied, and one that is down for a while."""
+"""Tests of a mirror whose broker loses records after they were copied, or is down for a while."""
 
 from __future__ import annotations
 

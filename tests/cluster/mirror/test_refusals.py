@@ -1,4 +1,4 @@
-"""Foreign directories, and sources that cannot be copied, give a one-line error each and change nothing."""
+"""Tests that foreign directories, and sources that cannot be copied, give a one-line error and are not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of three brokers, mirrored while its leaders change, and handed to another cluster with its groups."""
+"""Tests of a mirror of three brokers while leaders change, and of its handover to another cluster with groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections: version negotiation, and the errors for peers that are not Kafka brokers or send wrong answers."""
+"""Tests of connections: version negotiation, and errors for peers that are no Kafka brokers or send wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A settings file is converted for Kafka's Java client: its references to other files and variables are resolved."""
+"""Tests of a settings file that is converted for Kafka's Java client, with its references resolved."""
 
 from __future__ import annotations
 

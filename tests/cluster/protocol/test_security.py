@@ -1,4 +1,4 @@
-"""TLS and SASL with a real broker, and the errors if TLS or SASL fails."""
+"""Tests of TLS and SASL with a real broker, and of the errors if TLS or SASL fails."""
 
 from __future__ import annotations
 

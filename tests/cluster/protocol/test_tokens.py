@@ -1,4 +1,4 @@
-"""Tokens from an HTTP endpoint, and the errors if the endpoint returns no token."""
+"""Tests of tokens from an HTTP endpoint, and of the errors if the endpoint returns no token."""
 
 from __future__ import annotations
 

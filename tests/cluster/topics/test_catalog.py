@@ -1,4 +1,4 @@
-"""The topics of a cluster, as reported by brokers that lag behind each other."""
+"""Tests of the known topics of a cluster, as reported by brokers that lag behind each other."""
 
 from __future__ import annotations
 

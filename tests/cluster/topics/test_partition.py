@@ -1,4 +1,4 @@
-"""What a partition of a cluster knows if several answers arrive at the same moment."""
+"""Tests of what a partition of a cluster knows if several answers arrive at the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of a cluster return the batches of the broker's log directory, from any offset on, with prefetching."""
+"""Tests that reads of a cluster return the batches of the broker's log directory, from any offset on."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_fetched_batches_are_read_without_waiting(address, client):
-    """Fetched batches can be read without waiting. Before any other call waits, the engine calls a function."""
+    """Fetched batches are read without waiting. Before other calls wait, they call the function set for this."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:

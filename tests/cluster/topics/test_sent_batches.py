@@ -1,4 +1,4 @@
-"""Appends may begin before earlier appends end; each is stored once and in order, and has its own result."""
+"""Tests of appends that begin before earlier appends end: each is stored once, in order, and has its own result."""
 
 from __future__ import annotations
 

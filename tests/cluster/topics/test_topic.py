@@ -1,4 +1,4 @@
-"""The settings of a cluster's topic are cached for a while, and stay in force if no broker answers."""
+"""Tests that a topic's settings are cached for a while, and stay in force if no broker answers."""
 
 from __future__ import annotations
 

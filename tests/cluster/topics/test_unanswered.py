@@ -1,4 +1,4 @@
-"""Topics of a cluster while one partition's leader is silent: that partition is unknown rather than absent."""
+"""Tests of topics while one partition's leader is silent: the partition is unknown rather than absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine refreshes its knowledge of a cluster in the background, and calls listeners."""
+"""Tests that the engine refreshes its knowledge of a cluster in the background, and calls listeners."""
 
 from __future__ import annotations
 

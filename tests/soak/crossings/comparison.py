@@ -1,4 +1,4 @@
-"""Read a partition in every way: by isolation level, from any offset, and by time."""
+"""Reads a partition in every way: by isolation level, from any offset, and by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run the steps of a seed, report a failure, and look for fewer steps that also fail."""
+"""Runs the steps of a seed, reports a failure, and looks for fewer steps that also fail."""
 
 from __future__ import annotations
 

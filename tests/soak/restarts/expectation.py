@@ -1,4 +1,4 @@
-"""The records that the directories must have."""
+"""The records that the directories of the test must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a seed's lives (starts and ends of the engine), report a failure, and look for fewer lives that also fail."""
+"""Runs a seed's lives (starts and ends of the engine), reports a failure, and looks for fewer lives that also fail."""
 
 from __future__ import annotations
 

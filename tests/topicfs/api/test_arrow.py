@@ -1,4 +1,4 @@
-"""Records as Arrow columns."""
+"""Tests of records as Arrow columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start and stop of a read."""
+"""Tests of the start and stop of a read."""
 
 from __future__ import annotations
 

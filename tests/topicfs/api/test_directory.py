@@ -1,4 +1,4 @@
-"""A data directory that a program owns: topics, appends and records."""
+"""Tests of a data directory that a program owns: topics, appends and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of groups, and positions as in Kafka."""
+"""Tests of members of groups, and of positions as in Kafka."""
 
 from __future__ import annotations
 

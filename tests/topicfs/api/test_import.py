@@ -1,4 +1,4 @@
-"""The modules that `import topicfs` imports, and mypy's errors in programs that use the package."""
+"""Tests of the modules that `import topicfs` imports, and of mypy's errors in programs that use the package."""
 
 from __future__ import annotations
 

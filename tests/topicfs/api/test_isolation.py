@@ -1,4 +1,4 @@
-"""Reads of transactional records at each isolation level."""
+"""Tests of reads of transactional records at each isolation level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of new users: each error names the thing, the cause and the remedy."""
+"""Tests of new users' mistakes: each error names the thing, the cause and the remedy."""
 
 from __future__ import annotations
 

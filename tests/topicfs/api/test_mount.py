@@ -1,4 +1,4 @@
-"""The API while a daemon has mounted the directory: the API reads the files, and writes through the mount."""
+"""Tests of the API while a daemon has mounted the directory: it reads the files, and writes through the mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`topicfs.serve` and the fixtures of the pytest plugin: a Kafka broker for programs and their tests."""
+"""Tests of `topicfs.serve` and of the pytest plugin's fixtures: a Kafka broker for programs and their tests."""
 
 from __future__ import annotations
 

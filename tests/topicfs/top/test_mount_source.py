@@ -1,4 +1,4 @@
-"""Samples of a mount's `@metrics`."""
+"""Tests of samples of a mount's `@metrics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs that have files of a mount open, as `topicfs top` finds them."""
+"""Tests of how `topicfs top` finds the programs that have files of a mount open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `topicfs top`: rates, order, filter, selection and layout."""
+"""Tests of the screen of `topicfs top`: rates, order, filter, selection and layout."""
 
 from __future__ import annotations
 
