@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Yield a process that is ended with the block, even if the block raises; `options` are those of Popen.
+    """Yield a process that is ended with the `with` block, even if the block raises; `options` are those of Popen.
 
     Popen's own context manager only waits for the process. If a test fails before it has ended the process, that wait
     lasts forever.

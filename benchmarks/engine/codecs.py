@@ -30,7 +30,7 @@ MAX_BATCH_BYTES = 2**20
 
 
 class MeasuredCodec(Protocol):
-    """The methods that are measured. A text has whole lines, each of which is a record."""
+    """The measured methods of a codec. A text consists of whole lines, each of which becomes a record."""
 
     name: str
 

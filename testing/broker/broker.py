@@ -201,7 +201,7 @@ class Broker:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause the broker for a block: connections stay open, and nothing is answered."""
+        """Pause the broker during a `with` block: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         # The signal takes effect a moment later if the broker runs on another processor; until then a request
@@ -215,7 +215,7 @@ class Broker:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Disconnect the broker from its clients and its controller for a block; it does not learn of new leaders."""
+        """During a `with` block, disconnect the broker from clients and its controller: it learns of no new leaders."""
         assert self._ways
         with ExitStack() as stack:
             for way in self._ways:
@@ -224,7 +224,7 @@ class Broker:
 
     @contextmanager
     def stopped(self) -> Iterator[Path]:
-        """Stop the broker cleanly for a block, and yield its log directory; start the broker again afterwards."""
+        """During a `with` block, keep the broker stopped after a clean shutdown; yields its log directory."""
         self.stop()
         try:
             yield self.log_dir
@@ -306,7 +306,7 @@ class Broker:
 def running_broker(
     home: Path, java: Java, settings: Mapping[str, str] | None = None, *, protocols: Sequence[str] = ()
 ) -> Iterator[Broker]:
-    """Format and start a broker in the new folder `home`; it is always ended after the block."""
+    """Format and start a broker in the new folder `home`; it is always ended after the `with` block."""
     with Broker(home, java, settings, protocols=protocols) as broker:
         broker.format()
         broker.start()

@@ -24,7 +24,7 @@ class Proxy:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Cut the proxy for a block. Bytes sent in the block arrive after it."""
+        """Cut the proxy during a `with` block. Bytes that are sent meanwhile arrive after the block."""
         self._passable.clear()
         try:
             yield

@@ -56,7 +56,7 @@ def test_a_file_is_whole_and_in_order(address, client, tmp_path, acks):
 
 @pytest.mark.parametrize("how", ["killed", "standing still"])
 def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_path: Path, how: str) -> None:
-    """While the leader changes, `cat` waits for the new one and succeeds."""
+    """While the leader changes, `cat` waits for the new leader and succeeds, and each line is stored once, in order."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = f"file-{how.split(maxsplit=1)[0]}"
     client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})

@@ -34,7 +34,7 @@ APPEND = """
 
 @contextmanager
 def programs(mountpoint: Path, topic: str) -> Iterator[None]:
-    """Run four appending shells and two followers; after the block all shells have ended."""
+    """Run four appending shells and two followers; after the `with` block all shells have ended."""
     with ExitStack() as stack:
         for name, command in {
             "followed": f"exec cat {topic}/0/follow",

@@ -38,7 +38,7 @@ def padded_batch(at: BatchAt, size: int) -> bytearray:
         encoded = _batch(at, length)
         if len(encoded) == size:
             return encoded
-    raise AssertionError(f"no {at} has {size} bytes")
+    raise AssertionError(f"{at} cannot have {size} bytes")
 
 
 def _batch(at: BatchAt, last_value_length: int) -> bytearray:

@@ -38,7 +38,7 @@ SETTINGS = {
     "delete.retention.ms": str(DELETE_RETENTION_MS),
     "min.cleanable.dirty.ratio": "1.0",
 }
-"""A dirty ratio above 1 is impossible, so the broker cleans nothing until the test sets a lower limit."""
+"""Settings with which the broker cleans nothing until the test lowers the limit: no dirty ratio is above 1."""
 
 
 class Pass(NamedTuple):

@@ -120,5 +120,5 @@ def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
 
 
 def test_each_version_is_there_once_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
-    """No row is duplicated or missing, and no file is left, whether or not the directory has an owner."""
+    """Whichever process is killed, no row is duplicated or missing and no file is left, with and without an owner."""
     assert run(tmp_path / "data", chance, 8).total()

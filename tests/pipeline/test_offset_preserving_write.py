@@ -74,7 +74,7 @@ def test_records_keep_what_they_have():
 
 
 def test_a_batch_has_one_partition_and_one_kind_of_time():
-    """Records with LogAppendTime share a batch only if they have the same time."""
+    """A batch has records of one partition and timestamp type; those with LogAppendTime have the same time."""
     rows = [
         row(0, topic="clicks"),
         row(0),

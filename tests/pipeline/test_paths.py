@@ -77,7 +77,7 @@ def test_a_path_within_a_mount_is_reported(tmp_path):
 
 
 def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path, monkeypatch):
-    """A trailing comma adds no directory. A comma in the name of an existing directory is part of the name."""
+    """Relative paths become absolute; empty ones, as after a last comma, are dropped. A comma may be part of a name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b").mkdir()
     found = [absolute(text) for text in ("", " ", "a,", "x, ~/y*", "a,b", "file:/srv/c")]

@@ -47,7 +47,7 @@ def test_a_cluster_is_named_by_its_brokers(text, servers):
     ],
 )
 def test_an_invalid_place_is_refused(text, said):
-    """The error has the text, the cause, and the text that was expected."""
+    """The error for an invalid place has its text, the cause, and what was expected."""
     with pytest.raises(PipelineError) as caught:
         place_of(text)
     assert said in str(caught.value)

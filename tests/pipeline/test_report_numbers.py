@@ -169,7 +169,7 @@ def logs(data):
 
 
 def test_segments_are_read_with_their_lags(data):
-    """Kafka's internal topics are left out. The time of a segment's last append is the mtime of its file."""
+    """A segment's lag is the time from its largest timestamp to its file's mtime. Internal topics are left out."""
     for at, log in enumerate(logs(data)):
         os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
     found = find_parts(place_of(str(data)), None)

@@ -97,7 +97,7 @@ def test_the_most_exact_option_of_an_end_counts():
     ],
 )
 def test_what_is_refused(given, message):
-    """The error has the option's name and what was expected."""
+    """The error for a refused option has its name and what was expected."""
     with pytest.raises(InvalidOptionError, match=message):
         parse_source_options(BASE | given, streaming=False)
 

@@ -254,7 +254,7 @@ class Copies(KilledQuery):
 
     @contextmanager
     def _owned(self) -> Iterator[Engine]:
-        """Open the data directories as their owner as soon as no other process has them; close them after the block."""
+        """Own the data directories during a `with` block, which begins once no other process has them."""
         config = EngineConfig(replication_factor=self.form.directories, **DUTIES)
         opened: list[Engine] = []
 

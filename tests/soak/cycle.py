@@ -95,7 +95,7 @@ def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Pat
 
 @contextmanager
 def _loads(mount: Path, begun: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Start each load in its own process, and kill the loads that still run after the block."""
+    """Start each load in its own process; after the `with` block, kill the loads that still run."""
     processes = {
         name: subprocess.Popen(
             [sys.executable, "-m", "tests.soak.loads", name, str(mount), place, str(begun / name)],

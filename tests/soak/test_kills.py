@@ -11,7 +11,7 @@ from tests.soak.kills import run_kills
 
 @pytest.mark.slow
 def test_owners_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    """Every acknowledged record is stored once, indexes are valid, and retention removes no recent record."""
+    """After kills, every acknowledged record is stored once, indexes are valid, and no recent record was removed."""
     kills = run_kills(tmp_path, 6, seed=7)
     assert 6 <= kills.killed.total()
     assert kills.answered

@@ -328,7 +328,7 @@ def test_an_error_is_one_escaped_line(orders, words):
 
 
 def test_findings_are_one_line_each(orders, directory):
-    """A file name in a finding is escaped."""
+    """A file name in a finding is escaped, so that each finding stays on one line."""
     (directory / FORGED).mkdir()
     ran = orders("check", "data")
     assert 1 == ran.status

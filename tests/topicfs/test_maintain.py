@@ -72,7 +72,7 @@ def test_deletion_by_size_is_reported_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_log_start_is_reported(directory, topicfs):
-    """Segments that are completely below the log start are deleted."""
+    """The deletion of a segment that is completely below the log start is printed on one line."""
     fill(directory, segment_ms=str(10**15))
     engine = open_engine(directory)
     engine.partition("t", 0).delete_records(Offset(3))

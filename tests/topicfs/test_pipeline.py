@@ -120,7 +120,7 @@ def test_a_missing_archive_is_reported_before_spark_starts(topicfs):
 
 
 def test_help_names_the_jobs(topicfs):
-    """The help of `pipeline` works even if Spark is not installed."""
+    """The help of `pipeline` names the jobs, even if Spark is not installed."""
     text = topicfs("pipeline", "--help").text
     assert "archive" in text
     assert "replay" in text

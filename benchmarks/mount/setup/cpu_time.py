@@ -51,7 +51,7 @@ def _processor_clock(pid: int) -> int:
 
 @contextmanager
 def one_processor() -> Iterator[None]:
-    """Restrict this thread, and every process that it starts in the block, to one processor.
+    """Restrict this thread, and every process that it starts in the `with` block, to one processor.
 
     With several processors the scheduler decides in each round whether it must wake another processor for the answer,
     which may take five times as long. With one processor it never wakes another. A program that waits for each

@@ -142,7 +142,7 @@ def test_single_reads_in_any_order_fill_the_cache(opened, client):
 
 
 def test_aborted_transactions_stay_hidden(opened, client):
-    """With a cache, read_committed and read_uncommitted readers get the same records as without a cache."""
+    """With a cache, readers of both isolation levels get the same records as without one: aborted ones stay hidden."""
     client.create_topic("undone")
     producer = client.producer(transactional_id="undone")
     producer.init_transactions(30)

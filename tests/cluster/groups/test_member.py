@@ -87,7 +87,7 @@ Begin = Callable[..., World]
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    """Creates worlds, whose members leave at the end of the test."""
+    """A function that creates a World; its member leaves at the end of the test."""
     monkeypatch.setattr(member_module, "HEARTBEAT_MS", 10)
     monkeypatch.setattr(machine_module, "UNSTABLE_RETRY_MS", 10)
     made: list[World] = []

@@ -41,7 +41,7 @@ def assert_identical(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_of_every_codec(copy, broker, client, codec):
-    """The copy's segments begin at the same offsets as the broker's, and their logs and indexes are equal."""
+    """For each codec, the copy's segments begin at the broker's offsets, and their logs and indexes are equal."""
     topic = f"codec-{codec}"
     client.create_topic(topic, settings={"segment.bytes": str(SEGMENT_BYTES)})
     values = (bytes(f"{number} " * (300 + number % 7), "ascii") for number in range(1200))

@@ -102,7 +102,7 @@ def test_answers_without_a_token(endpoint, answer, error, said):
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX", b"H"])
 def test_an_endpoint_that_sends_a_byte_now_and_then(served, monkeypatch, head):
-    """The time limit covers the whole answer, and a partial answer is not taken for a token."""
+    """If an endpoint sends single bytes slowly, the time limit ends the wait, and a partial answer is no token."""
     ended = threading.Event()
 
     def drip(connection):

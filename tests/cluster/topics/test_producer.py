@@ -121,7 +121,7 @@ def test_an_append_asks_for_bounds_only_beside_other_producers(address, client):
 
 
 def test_after_an_open_transaction_an_append_is_not_visible_yet(engine, client):
-    """The last stable offset after an append comes from the leader and is never guessed."""
+    """After an open transaction, an append does not raise the last stable offset, which comes from the leader."""
     partition = opened(engine, client, "undecided")
     producer = client.producer(transactional_id="undecided")
     producer.init_transactions(30)

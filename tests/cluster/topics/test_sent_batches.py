@@ -109,7 +109,7 @@ def test_at_most_five_batches_are_unanswered(engine, client):
 
 @pytest.mark.parametrize("where", ["breaks_sending", "breaks_answering"])
 def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
-    """Unanswered batches are sent again with the same bytes in the same order."""
+    """After a connection breaks, unanswered batches are sent again in order, and each is stored once."""
     connection = faulty(**{where: lambda number: number % 7 == 3})
     name = where.replace("_", "-")
     with connected(address, connection) as engine:

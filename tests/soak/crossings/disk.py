@@ -33,7 +33,7 @@ class MortalDirectory(NativeFileSystem):
     def dies(self, operation: str, path: Path) -> bool:
         """Count a change; return True if the process is killed at this change."""
         if self.dead:
-            raise Killed(f"{operation} {path.name}: after the end")
+            raise Killed(f"{operation} {path.name}: after the kill")
         if self.steps_left is None:
             return False
         if self.steps_left > 0:
@@ -149,4 +149,4 @@ class MortalFile(NativeFile):
 
     def sync(self) -> None:
         if self._disk.dead:
-            raise Killed(f"sync {self.path.name}: after the end")
+            raise Killed(f"sync {self.path.name}: after the kill")

@@ -45,7 +45,7 @@ def test_another(topicfs_server, topicfs_prefix, word):
 
 
 def test_a_client_reads_what_a_client_wrote(tmp_path: Path) -> None:
-    """A directory that does not exist is created, and keeps the records after `close`."""
+    """A client reads what a client wrote. A missing directory is created, and keeps the records after `close`."""
     with topicfs.serve(tmp_path / "data") as server:
         producer = Producer({"bootstrap.servers": server.bootstrap_servers})
         producer.produce("orders", b"one")
@@ -109,7 +109,7 @@ def test_an_address_that_others_reach(tmp_path: Path) -> None:
 
 
 def test_the_fixtures_of_the_plugin(tmp_path: Path) -> None:
-    """The tests of a session share one broker, and each test has its own prefix for names."""
+    """The plugin's fixtures give all tests of a session one broker, and each test its own prefix for names."""
     (tmp_path / "test_it.py").write_text(USES_FIXTURES)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")],
