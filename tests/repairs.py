@@ -1,7 +1,7 @@
 """Repairs shared fixtures before each test, so that one failed test does not make others fail.
 
-A broker that a failed test left stopped, a Spark session whose Java process ended, or a mount whose daemon ended
-would make every later test that shares it fail. Before each test the run checks the values of the fixtures in
+A failed test may leave a stopped broker, a Spark session without its Java process, or a mount without its daemon.
+Every later test that shares this fixture would fail. So before each test the run checks the values of the fixtures in
 `CHECKS`. A broken value is torn down with all fixtures that depend on it, and pytest sets the fixture up again for
 the next test that needs it. A fixture whose setup failed is set up a second time, unless the setup skipped.
 """

@@ -87,8 +87,8 @@ MAX_ROUNDS = 3
 COPIES = 3 + 3 * MAX_ROUNDS + 5
 """The largest number of copies of the text that memory holds.
 
-These are the file, the text to consume on both sides, the text that three sides produce in each round, and the
-compressed copies on both sides, each at most half as large.
+The file and the text to consume on both sides are three copies. In each round three sides produce the text. The
+compressed texts on both sides are each at most half a copy.
 """
 VARIED_BYTES = 4 * 10**6
 LINE = shlex.quote(lines.line(0).decode())

@@ -1,4 +1,4 @@
-"""Tests of files that are open during an unclean election, whose new leader lacks records that were read."""
+"""Tests of files that stay open during an unclean election; the new leader lacks records that were read."""
 
 from __future__ import annotations
 

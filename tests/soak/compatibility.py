@@ -1,9 +1,9 @@
 """`python -m tests.soak compatibility [--releases 2.8.0,4.3.1] [--lines N] [--seed N]`: use several Kafka releases.
 
 For each release, Maven downloads Kafka, Kafka's tool formats the broker's directory, and the broker's topics are
-mounted. The session appends and reads files, reads records of every codec and of transactions, follows a topic, reads
-in groups and sets their positions, changes settings, mirrors the topics, and shows them in `topicfs top`. The mount
-must show what a Kafka client finds in the broker, and vice versa.
+mounted. The session appends and reads files, reads records of every codec and of transactions, and follows a topic.
+It reads in groups and sets their positions, changes settings, mirrors the topics, and shows them in `topicfs top`. The
+mount must show what a Kafka client finds in the broker, and vice versa.
 """
 
 from __future__ import annotations

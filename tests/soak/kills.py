@@ -2,10 +2,10 @@
 
 The owner appends to a plain and a compacted topic, with a roll every few batches and all duties (checkpoints,
 retention, compaction) after each append, and finally closes cleanly. The owner is killed at a random moment, or just
-before its n-th rename, removal, truncation or opening of a file, which may be in a recovery, a roll, a checkpoint, a
-compaction or a close. After each kill a copy of the directory is opened and checked: every acknowledged record is
-there once, in its place; retention removes nothing; `topicfs check` finds nothing. The next owner continues with the
-directory of the killed owner.
+before its n-th rename, removal, truncation or opening of a file. Such a call may belong to a recovery, a roll, a
+checkpoint, a compaction or a close. After each kill a copy of the directory is opened and checked: every acknowledged
+record is there once, in its place; retention removes nothing; `topicfs check` finds nothing. The next owner continues
+with the directory of the killed owner.
 """
 
 from __future__ import annotations

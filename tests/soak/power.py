@@ -3,7 +3,7 @@
 An engine over two or three simulated disks appends, flushes, rolls, elects and moves replicas, while single disks
 fail, fill up and recover. The power fails before a random change of any disk, even while the engine is opened after
 the previous failure. Each disk keeps what was flushed and a random part of what was not. Then every flushed line is
-there, every line is there at most once and in order, no lost line comes back, and once all replicas are in sync their
+there, every line is there at most once and in order, and no lost line comes back. Once all replicas are in sync, their
 files are equal.
 """
 
