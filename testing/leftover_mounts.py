@@ -17,7 +17,7 @@ from pathlib import Path
 def unmounted_in_the_end(folder: Path) -> Iterator[None]:
     """Unmount everything below a folder when this process ends.
 
-    A mount that is left at the end of the block fails the test.
+    A mount that is left at the end of the `with` block fails the test.
     """
     command = [sys.executable, "-m", "testing.leftover_mounts", str(folder)]
     # In a session of its own, so that ^C and signals to the process group do not end it too early.

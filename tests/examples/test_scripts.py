@@ -212,7 +212,7 @@ def test_mirror_and_query(checkout, tmp_path_factory):
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_spark_word_count(checkout):
-    """Spark's counts equal those of sort and uniq. The query continues where it stopped, and no process is left."""
+    """Spark's counts equal those of sort and uniq. The query continues where it stopped. In the end no process runs."""
     (checkout / "tmp").mkdir()
     said = shell(checkout, "examples/spark-word-count.sh 3000", TMPDIR=str(checkout / "tmp"))
     assert "1,500" == re.findall(r"batch \d+: ([\d,]+) lines", said)[0]

@@ -1,4 +1,4 @@
-"""Fixtures: Java, one running broker and a client, shared by all tests here."""
+"""Fixtures: Java, one running broker and a client, shared by all tests in this folder."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_file_is_not_appended_once(topicfs, lacking, tmp_path):
 
 
 def test_the_api_refuses_a_key(lacking):
-    """The Python API refuses a record with a key, and appends a record without a key to a partition that is here."""
+    """The Python API refuses a record with a key, and appends a record without a key to an existing partition."""
     with api.open(lacking) as data:
         with pytest.raises(PartitionOfflineError, match="partition 1 is not here"):
             data["orders"].append(b"v", key=b"k")
@@ -69,7 +69,7 @@ def test_kafka_clients_see_the_partition_without_a_leader(lacking):
 
 
 def test_a_group_reads_all_partitions_that_are_here(topicfs, lacking):
-    """A group's assignment covers each partition that is here."""
+    """A group's assignment covers each partition that the directory has."""
     topicfs("append", "orders/0", stdin=b"a\n")
     topicfs("append", "orders/2", stdin=b"b\n")
     with api.open(lacking) as data, data.group("g").join("orders") as member:

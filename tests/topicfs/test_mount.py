@@ -36,7 +36,7 @@ def test_without_options_the_daemons_own_defaults_hold(topicfs, asked):
 
 
 def test_a_setting_without_effect_is_reported_with_the_reason(topicfs, asked, tmp_path):
-    """`replica.lag.time.max.ms`, which has no effect here, is reported with the reason."""
+    """`replica.lag.time.max.ms`, which has no effect in topicfs, is reported with the reason."""
     config = tmp_path / "server.properties"
     config.write_text("replica.lag.time.max.ms=5000\nlisteners=PLAINTEXT://:9092\n")
     ran = topicfs("mount", "--config", str(config), "data", "mnt")
