@@ -49,7 +49,7 @@ START_TIME = _gauge("start_time_seconds", "When the daemon started, in seconds s
 
 REQUEST_DURATION = _histogram(
     "request_duration_seconds",
-    "Time from reading a kernel request to its answer; follow is a read that waits for records.",
+    'Time from reading a kernel request to its answer; request="follow" is a read that waits for records.',
     "request",
 )
 REQUEST_ERRORS = _counter("request_errors", "Failed requests of the kernel, by errno.", "request", "errno")
