@@ -18,7 +18,7 @@ class GroupsOwner(Engine, GroupOverrides, Protocol):
 
 
 def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> EmbeddedGroups:
-    """Return the groups service of an engine. Nothing is read from disk until the service is used."""
+    """Return the object that serves an engine's groups. It reads nothing from disk until it is used."""
     limits = GroupLimits(
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,

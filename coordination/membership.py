@@ -179,8 +179,8 @@ class Membership(Protocol):
     def held(self) -> MemberPartitions:
         """Return the partitions that the member holds now.
 
-        A member loses a partition only if it calls `give_up`, if it gives up too late, if the topic is deleted, or if
-        `lost` is set.
+        A member loses a partition only if it calls `give_up`, if it does not give up `wanted_back` in time, if the
+        topic is deleted, or if `lost` is set.
         """
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
@@ -276,7 +276,7 @@ class Groups(Protocol):
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after a group is created or deleted, or changes. Never waits.
+        """Call `listener` after each change of groups. Never waits.
 
-        A change concerns the group's state, generation or members.
+        Changes are: a group is created or deleted, or gets another state, generation or set of members.
         """

@@ -86,7 +86,7 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """True if a join or sync of the member is waiting: then the member is alive. False for a new member."""
+        """True if a join or a sync is waiting, which shows that the member is alive. Always False for a new member."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
 
@@ -117,7 +117,7 @@ class Group:
     _common: frozenset[str] | None = None
     """The assignors that all members offer; None if not computed yet."""
     _late: str | None = None
-    """The missing member that the last call of `all_joined` found."""
+    """The id of a member that had not joined at the last call of `all_joined`; None if all had joined."""
 
     def move_to(self, state: GroupState, now: Timestamp) -> None:
         assert self.state in _FROM[state], f"{self.name}: from {self.state} to {state}"
@@ -204,7 +204,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Return whether a joined member leads. If the leader has not joined, the first joined member takes over."""
+        """If the leader has not joined, let the first joined member lead. Return whether a joined member leads."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:

@@ -164,7 +164,7 @@ class Joins:
     def _replace(
         self, group: Group, request: JoinRequest, reply: JoinReply, old_id: str, new_id: str
     ) -> Write | None:
-        """Let a returning static member take its former place under `new_id`."""
+        """Give a returning static member its former assignment and leadership, under the id `new_id`."""
         assert request.instance_id is not None
         old_leader = group.leader
         member = group.replace_static(request.instance_id, old_id, new_id)

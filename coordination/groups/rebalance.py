@@ -22,9 +22,7 @@ from topicfs.storage.model import Offset, Timestamp
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for the answer to its first join. Until that answer it cannot send heartbeats."""
 RETRY_MS = 1000
-"""Minimum length of a join phase if nobody joined in the previous one. It is needed because a client's own timeout
-may be 0 or less.
-"""
+"""Minimum length of a join phase if nobody joined in the previous one: a client's own timeout may be 0 or less."""
 
 
 class GroupLimits(NamedTuple):

@@ -60,7 +60,7 @@ class Write(NamedTuple):
 
     records: tuple[KeyValue, ...]
     written: Callable[[Code, Offset], None]
-    """Called with NONE and the offset of the first record. If nothing was appended, called with an error code."""
+    """Called with NONE and the offset of the first record; with an error code if nothing was appended."""
 
 
 class Protocol(NamedTuple):
@@ -71,7 +71,7 @@ class Protocol(NamedTuple):
 
 
 NO_SESSION_MS = 0
-"""The session timeout of a member of this process, which sends no heartbeats. No Kafka client has it."""
+"""The session timeout of members of this process, which send no heartbeats. Kafka clients never have this timeout."""
 
 
 class JoinRequest(NamedTuple):

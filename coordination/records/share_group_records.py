@@ -30,7 +30,7 @@ class GroupRecord(IntEnum):
 
 
 OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
-"""Record types of other kinds of groups. A group with such a record owns its name."""
+"""Record types of other kinds of groups. A share group cannot have the name of a group with such a record."""
 
 _OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
 
@@ -102,7 +102,7 @@ def other_group(key: bytes) -> str | None:
         return None
     length = int.from_bytes(rest[:2], "big")
     if len(rest) < 2 + length:
-        raise CorruptBatchError(2, "the group name is longer than its key")
+        raise CorruptBatchError(2, "the length of the group name exceeds the key")
     return rest[2 : 2 + length].decode(errors="replace")
 
 

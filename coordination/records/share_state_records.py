@@ -69,9 +69,9 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Adjacent records in the same state. Batches are compared by their fields in this order.
+    """Adjacent records in the same state.
 
-    Kafka compares the delivery count before the state.
+    The order of these tuples is not Kafka's order, which compares the delivery count before the state.
     """
 
     first: int
@@ -142,7 +142,7 @@ def read_update(value: bytes) -> ShareUpdate:
 
 
 def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
-    """Encode the state or update `one`, whose fields and batches are in the order of `schema`."""
+    """Encode `one`, a state or an update, whose fields and batches are in the order of `schema`."""
     fields = dict(zip(_names(schema), one, strict=True))
     fields["stateBatches"] = [dict(zip(_BATCH_NAMES, batch, strict=True)) for batch in one.batches]
     return with_number(VERSION, schema.write(fields, VERSION))

@@ -52,7 +52,7 @@ class CoordinatorTopic:
                 return
 
     def number_of(self, name: str, holds: Callable[[int], bool]) -> int:
-        """Return the partition number for the key `name`; `partition_of_name` explains `holds`.
+        """Return the number of the partition that stores `name`. `partition_of_name` explains `holds`.
 
         Raises UnknownTopicError if the topic does not exist, PartitionOfflineError if the partition is unknown.
         """

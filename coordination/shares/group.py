@@ -62,7 +62,7 @@ class QueueSession:
         self.holder = holder
         self.since = since
         self.leases: dict[RecordName, Leased] = {}
-        """The held records, the oldest lease first; only the group changes it."""
+        """The held records, the oldest lease first. Only the group adds and removes records."""
         self.listeners = Listeners()
         self.is_closed = False
 
@@ -113,7 +113,7 @@ class QueueSession:
 
 
 MAX_SHARE_MEMBERS = 200
-"""group.share.max.size."""
+"""Kafka's default of group.share.max.size."""
 
 
 class GroupServices(NamedTuple):
@@ -405,9 +405,9 @@ class QueueGroup:
         return sorted(shown)
 
     def _is_rejected(self, topic: Topic, key: RejectedKey) -> bool:
-        """Return whether the stored state agrees that a record of the journal was rejected.
+        """Return whether the stored state confirms that a record in the journal was rejected.
 
-        A crash may have come after the record was written to the journal and before the state was stored.
+        It does not if a crash came after the write to the journal and before the state was stored.
         """
         partition = topic.partitions().get(key.partition)
         machine = self._queues.machine(topic, key.partition)

@@ -41,7 +41,7 @@ class ShareGroups(Protocol):
         """Return whether a group of that name is stored. The first call may wait."""
 
     def group(self, name: str) -> QueueGroup:
-        """Return any group by name. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
+        """Return a group, old or new. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
 
     def create(self, name: str) -> QueueGroup:
         """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""

@@ -163,7 +163,7 @@ class QueueJournal:
         self._lines += len(lines)
 
     def _write_each(self, added: bytes) -> None:
-        """Append lines to complete copies, and rewrite the other copies. Raises OSError if no directory was written."""
+        """Append lines to the newest copies, and rewrite all other copies. Raises OSError if every write fails."""
         places = self._directories()
         self._current &= set(places)
         written = set()

@@ -128,7 +128,7 @@ class GivenUp(NamedTuple):
 
 
 NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
-"""Records rejections in the journal before their state is written. Raises OSError."""
+"""Adds rejections to the journal before their state is written. Raises OSError."""
 
 
 class QueueServices(NamedTuple):

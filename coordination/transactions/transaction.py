@@ -168,7 +168,7 @@ def check_partitions(
 
 
 def _open_to(known: Transaction | None, run: ProducerRun) -> Transaction:
-    """Return `known`. Raises RequestError if it is another producer's state, or if its transaction is being ended."""
+    """Return `known` if it is the producer's state. Raises RequestError if not, or while the transaction ends."""
     if known is None or known.producer_id != run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != run.epoch:

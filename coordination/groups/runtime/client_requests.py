@@ -52,7 +52,7 @@ class ClientRequests:
         self._runner = runner
 
     def begin(self) -> None:
-        """Keep the clients that were members when the last process ended. Call this before groups are used."""
+        """Keep Kafka clients that were members when the previous process ended. Call this before groups are used."""
         self._runner.serves_clients = True
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
@@ -186,7 +186,7 @@ class ClientRequests:
     def _is_too_large(self, parts: Iterable[bytes]) -> bool:
         """Return whether `parts` together are too large for a group's record.
 
-        A member with such parts is refused immediately, so that it does not wait in memory.
+        A request with such parts is refused immediately, so that the parts do not wait in memory.
         """
         return sum(map(len, parts)) > self._runner.engine.topic(TOPIC).config.max_message_bytes
 

@@ -112,7 +112,7 @@ class EmbeddedCoordinator:
             self._refused(answer.code)
 
     def _refused(self, code: requests.Code) -> None:
-        """Retry later if the group still has the member. Otherwise, end the member."""
+        """Repeat the refused request later if the group still has the member; otherwise end the member."""
         known = self.shard.coordinator.find(self.group)
         if known is None or self.member.member_id not in known.members:
             offered = frozenset() if known is None else known.common_protocols()

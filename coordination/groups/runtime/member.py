@@ -6,7 +6,7 @@
 
 With the assignor cooperative-sticky, a member keeps its partitions while it rejoins, and gives up only partitions that
 move to other members. With the other assignors, it gives up all partitions before it rejoins. The methods of
-`coordination.membership.Membership` may be called from any thread; all others run in the coordinator's thread.
+`coordination.membership.Membership` may be called from any thread; all others run in the member's thread.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MemberCoordinator(Protocol):
     def fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, membership.CommittedPosition], frozenset[TopicPartition]]:
-        """Return the group's positions, and the partitions whose position an open transaction may still change."""
+        """Return the group's positions, and the partitions in which an open transaction may change the position."""
         ...
 
     def commit_soon(self, *, at_once: bool = False) -> None:
@@ -295,7 +295,7 @@ class LocalMember:
         )
 
     def _look_again(self) -> None:
-        """Check whether the transactions that may move positions have ended."""
+        """Check whether the transactions that may change positions have ended."""
         if self._unready and not self._joining:
             self._adopt((self._held.partitions - self._held.wanted_back) | self._unready)
 

@@ -42,7 +42,7 @@ TOPIC = names.CONSUMER_OFFSETS
 COMMIT_SECONDS = 0.01
 """How long a commit waits for other commits. All of them are then written in one append."""
 JOIN_SECONDS = 0.003
-"""How long members of this process wait before they rejoin. One rebalance then covers several joins and leaves."""
+"""Delay before members of this process rejoin. One rebalance then covers several members that join or leave."""
 MAX_WAKEUPS = 50
 """Number of wakeups after which a wait of COMMIT_SECONDS or JOIN_SECONDS ends, even if requests keep coming."""
 MAX_LINGER_MS = 1000
@@ -71,7 +71,7 @@ class _Known(NamedTuple):
 
 
 class Linger:
-    """A wait for more work to combine: it ends after a quiet time, or after too many wakeups."""
+    """A wait during which more work is collected. It ends after a quiet time, or after too many wakeups."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = self._shortest = seconds
@@ -412,7 +412,7 @@ class Runner:
         return _decoded(topic.topic_id)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of each topic, including partitions that are not here."""
+        """Return the number of partitions of each topic, including those that are not in the data directories."""
         return {name: one.partitions for name, one in self._topics.items()}
 
     def id_of(self, topic: str) -> str | None:

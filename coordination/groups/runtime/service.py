@@ -242,7 +242,7 @@ class EmbeddedGroups:
     ) -> None:
         """Append a transaction's marker to partitions of `__consumer_offsets`.
 
-        The marker applies or drops the positions of the transaction. It is on disk on return.
+        The marker applies or drops the positions of the transaction. It is on disk when the call returns.
 
         Raises ProducerFencedError (also for an older coordinator epoch), GroupError, OSError. After an error the
         caller repeats the call: appending a marker twice does no harm.

@@ -126,9 +126,9 @@ class Shard:
         self.state = ShardState.ACTIVE
 
     def begin(self, *, serves_clients: bool) -> None:
-        """Start serving the loaded groups. Remove members whose process has ended: with `serves_clients`, only readers.
+        """Start serving the loaded groups. Remove members whose process has ended.
 
-        Kafka clients run in other processes. Their session timeouts begin.
+        With `serves_clients`, keep Kafka clients, which run in other processes, and start their session timeouts.
         """
         if self.state is not ShardState.ACTIVE:
             return
@@ -138,7 +138,7 @@ class Shard:
             self.append(self.coordinator.loaded())
 
     def end(self, *, serves_clients: bool) -> None:
-        """Remove all members. With `serves_clients`, leave groups that have Kafka clients as they are on disk."""
+        """Remove all members. With `serves_clients`, do not change groups that have Kafka clients."""
         groups = [
             name
             for name, group in self.coordinator.groups.items()

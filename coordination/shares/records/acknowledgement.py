@@ -1,4 +1,4 @@
-"""The end of a lease: its member acknowledges or releases the record, or the lock expires.
+"""Ends the locks of records: a member acknowledges or releases a record, or its lock expires.
 
 A record is in transition until its change is written. The expiry of a lock is never undone, because another member
 may have acquired the record by then.
@@ -172,7 +172,7 @@ def expire(window: PartitionState, now: int) -> StateChange:
 
 
 def _split_at_start(window: PartitionState, batch: InFlightBatch) -> None:
-    """Give each Acquired record its own state if the start offset lies inside the batch."""
+    """If the start offset lies inside an Acquired batch, give each record of the batch its own state."""
     whole = batch.whole
     inside = batch.first < window.start_offset <= batch.last
     if inside and whole is not None and whole.state is ACQUIRED and not whole.in_transition:

@@ -95,7 +95,7 @@ class _Acquisition:
         return self._without_aborted() if self._result else []
 
     def _fit_into_bound(self) -> bool:
-        """Reduce the wanted number to the limit on records between start and end; return False if it is then 0.
+        """Limit the number of wanted records so that at most `max_locks` are in flight. Return False if it is then 0.
 
         The limit does not apply to records that were delivered before.
         """
@@ -167,7 +167,7 @@ class _Acquisition:
     def _some_of(self, batch: InFlightBatch) -> int:
         """Acquire the batch's records one at a time, and return their number.
 
-        If one of the records was delivered often, the number may be less than the member may acquire.
+        The number is less than the member may acquire if one of the records was delivered often.
         """
         given: list[Acquired] = []
         allowed: int | None = None
@@ -285,7 +285,7 @@ def _joined(given: Sequence[Acquired]) -> list[Acquired]:
 
 
 def _minus(one: Acquired, batch: LogBatch) -> list[Acquired]:
-    """Return the parts of the records `one` that lie outside `batch`."""
+    """Return the parts of the range `one` that lie outside `batch`."""
     pieces = [
         one._replace(last=min(one.last, batch.base - 1)),
         one._replace(first=max(one.first, batch.last + 1)),

@@ -59,14 +59,14 @@ class InFlightBatch:
         return self.each[offset - self.first] if self.each is not None else self._whole()
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
-        """Yield the offsets from `first` to `last` with their states. Call `split` before."""
+        """Yield the offsets from `first` to `last` with their states. Call `split` first."""
         assert self.each is not None
         start, end = max(first, self.first), min(last, self.last)
         for offset in range(start, end + 1):
             yield offset, self.each[offset - self.first]
 
     def runs(self, wanted: Callable[[DeliveryState], bool]) -> Iterator[tuple[int, int, DeliveryState]]:
-        """Yield each run in a wanted state: first offset, last offset, state. A split batch has runs of one record."""
+        """Yield ranges in a wanted state: first offset, last offset, state. Ranges of a split batch have one record."""
         if self.each is None:
             if wanted(self._whole()):
                 yield self.first, self.last, self._whole()
@@ -92,7 +92,7 @@ class InFlightBatch:
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:
-        """Record that the record at `offset` can be acquired (again)."""
+        """Note that the record at `offset` can be acquired (again)."""
         self._free_from = min(self._free_from, max(0, offset - self.first))
         self.max_delivered = max(self.max_delivered, count)
 

@@ -107,7 +107,7 @@ class PartitionState:
         self._gap = _Gap(start, self.end_offset)
 
     def move_gap(self, start: int) -> None:
-        """Record that everything below `start` was fetched."""
+        """Move the start of the gap window, because everything below `start` was fetched."""
         if self._gap is not None:
             still = self.gap_is_open and start <= self._gap.end
             self._gap = self._gap._replace(start=start) if still else None

@@ -30,7 +30,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset, Timestamp
 
 UPDATES_PER_SNAPSHOT = 500
-"""share.coordinator.snapshot.update.records.per.snapshot."""
+"""Kafka's default of share.coordinator.snapshot.update.records.per.snapshot."""
 COLD_AFTER_MS = 5 * 60 * 1000
 """Age at which a state's last snapshot is replaced (share.coordinator.cold.partition.snapshot.interval.ms)."""
 NO_EPOCH = -1
