@@ -42,7 +42,7 @@ class EmbeddedEngine(LogManager):
             return self._made
 
     def _make_above(self) -> EmbeddedServices:
-        """Make the services that use the logs, on first use. Most readers need none, and the imports are slow."""
+        """Make the services that use the logs, on first use: their imports are slow, and most readers need none."""
         from topicfs.replication.embedded_services import EmbeddedServices
 
         return EmbeddedServices(self, self._directories, self._warnings.add)

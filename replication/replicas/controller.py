@@ -91,7 +91,7 @@ class ReplicaController:
         return self._replica_dirs.path_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
-        """Agree on a new state that changes no role. The caller holds the partition's lock. Raises OSError."""
+        """Store a new agreed state that changes no role. The caller holds the partition's lock. Raises OSError."""
         self._agreement.put_states({partition.name: state})
         partition.state = state
 
@@ -133,7 +133,7 @@ class ReplicaController:
         return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
 
     def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
-        """Find out what each log in sync lacks. Record the result in the partition, and return it."""
+        """Find out what each log in sync lacks. Store the result in the partition, and return it."""
         logs, in_sync = self.logs(partition.name), partition.state.in_sync
         others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
         found: Mapping[ReplicaId, Absence] = {}

@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 COPY_STEP_BYTES = 1 << 20
 NEARLY_BYTES = 64 << 10
-"""Largest step after which a log is nearly caught up: the remaining records are then copied while appends wait."""
+"""A log is nearly caught up after a step of at most this size: the remaining records are copied while appends wait."""
 
 
 ROUND_PAUSE_SECONDS = 0.05

@@ -3,7 +3,7 @@
     agreed on: a replica of orders-0 moves from directory 1 to directory 3
     3/orders-0.<unique>-future      copied from the leader in parallel to appends; cleaning is paused meanwhile
     3/orders-0                      the last records copied while appends wait, all of it on disk, and renamed
-    agreed on: the replica is in directory 3; if it led in directory 1 it leads there, in a new epoch
+    agreed on: the replica is in directory 3; if it led in directory 1, it now leads in a new epoch
     1/orders-0.<unique>-delete      the old replica
 
 After any interruption the agreed state decides. Before the second agreement the copy does not count, and copying
@@ -104,7 +104,7 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Stop a move and remove the copy; the caller then agrees on its end. Raises StorageError, OSError."""
+        """Stop a move and remove the copy; the caller then stores the agreed state. Raises StorageError, OSError."""
         move = partition.state.moving
         replica_dir = None if move is None else self._replica_dirs.get(move.target)
         if replica_dir is None:
@@ -119,7 +119,7 @@ class ReplicaMoves:
             replica_dir.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> bool:
-        """Replace a replica by its nearly caught up copy; return False if it stays. Raises StorageError, OSError."""
+        """Replace a replica by its nearly complete copy; return False if it cannot be. Raises StorageError, OSError."""
         with self._changes:
             with self._threads[replica_dir.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader

@@ -66,7 +66,7 @@ class Controller(Protocol):
     """Decides about replicas, and stores the decisions on every disk."""
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """Return the agreed state without a failed replica; its leader may be another, or None (blocking)."""
+        """Return the agreed state without a failed replica; another replica may lead in it, or none (blocking)."""
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """Return the present status of each assigned replica."""
@@ -94,7 +94,7 @@ class ReplicatedPartition(ServedPartition):
         """The parts of the logs in sync, the leader's log first."""
         self._high_watermark, self._served_epoch = Offset(0), NO_LEADER_EPOCH
         self.gone = False
-        """True once the topic is being deleted. A new topic of the same name has new objects. Set under `lock`."""
+        """True once the topic is being deleted. A new topic of the same name gets a new object. Set under `lock`."""
         self._appending = False
         self._cancel: Cancel = lambda: None
 
@@ -182,7 +182,7 @@ class ReplicatedPartition(ServedPartition):
         return f"no replica that was in sync is available: {last}; bring back its disk"
 
     def join(self, number: ReplicaId, log: Log) -> bool:
-        """Let a follower catch up, on disk, while appends wait; return False if there is no leader (blocking)."""
+        """Let a follower catch up and flush its log while appends wait; return False without a leader (blocking)."""
         leader = self._leader
         if leader is None:
             return False
@@ -263,7 +263,7 @@ class ReplicatedPartition(ServedPartition):
             self._flush()
         if durable and (too_few := self._too_few()):
             raise errors.NotEnoughReplicasAfterAppendError(
-                f"{too_few}: the records are in the log nevertheless, and become visible when enough are back"
+                f"{too_few}: the records are in the log nevertheless, and become visible with enough replicas in sync"
             )
         return appended
 
@@ -386,7 +386,7 @@ class ReplicatedPartition(ServedPartition):
         return leader.roles.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Continue without a failed replica. Raises the error if no other is left, or if the topic is deleted."""
+        """Continue without a failed replica. Raises the error if no replica is left, or if the topic is deleted."""
         if self.gone or (replica is self._leader and not self._followers):
             raise error
         self._controller.lost(self, replica.number, error)

@@ -73,7 +73,7 @@ class TopicTable:
         topic_id: str | None,
         replicas: int | None,
     ) -> ReplicatedTopic:
-        """Agree on a topic and make it in each directory; if refused, undo it. Raises StorageError, OSError."""
+        """Create a topic in the agreed state and in each directory, all or none. Raises StorageError, OSError."""
         count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
@@ -226,7 +226,7 @@ class TopicTable:
         }
 
     def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
-        """Return the entry with new partitions. Their replicas are placed in the directories that have the fewest.
+        """Return the entry with new partitions. New replicas are placed in the directories with the fewest replicas.
 
         Raises InvalidConfigError.
         """

@@ -22,7 +22,7 @@ from topicfs.storage.segment.segment import Segment
 SCRUB_WINDOW_BYTES = 1 << 20
 
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Blocks appends to all replicas, and changes of their roles, while the block runs."""
+"""Returns a context manager: until it ends, appends to all replicas and changes of their roles wait."""
 
 
 class CopyMovedError(StorageError):

@@ -68,7 +68,7 @@ class IndexCheck:
         yield from self._findings[:1]
 
     def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
-        """Repair indexes; return the source. Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError."""
+        """Repair indexes; return their source. Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError."""
         if copy.active:
             _mend_active(copy, source, guard)
         else:

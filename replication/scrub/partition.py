@@ -124,7 +124,7 @@ class PartitionScrub:
         return self._partition.heals and self._partition.renew is not None
 
     def _left(self, found: ScrubFinding) -> None:
-        """Hold back a finding that may be repaired by copying a replica; report any other."""
+        """Hold back a finding that may be repaired by copying a replica; report any other finding."""
         (self._hold if self._may_renew else self._report)(found, batch=True)
 
     def _hold(self, found: ScrubFinding, *, batch: bool) -> None:

@@ -113,7 +113,7 @@ def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
 
 
 def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
-    """Rewrite the transaction index with `spans` and the entries added since. The caller holds the log's lock."""
+    """Rewrite the transaction index with `spans` and its own later entries. The caller holds the log's lock."""
     index = copy.segment.transaction_index
     if spans:
         last, end = spans[-1].last_offset, end_of(copy)

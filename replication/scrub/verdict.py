@@ -1,4 +1,4 @@
-"""Judges bytes of a segment: how many of them are the batches that must be there.
+"""Judges bytes of a segment: how many of them are valid batches at the expected offsets.
 
     expected offset ─► batch ─► batch ─► batch ─► …      whole, checksum right, offsets in a row, the epoch of those offsets
 
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
     end_offset: Offset
     """The exclusive end of the valid batches' offsets; the start offset if there are none."""
     cause: str | None
-    """What is wrong with the next batch; None if nothing is, or if the bytes end within it."""
+    """What is wrong with the next batch; None if there is no next batch, or if the bytes end within it."""
 
     @property
     def gapless(self) -> bool:

@@ -23,7 +23,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class Agreement:
-    """The content of the state file, and its copies. Safe from any thread. While it writes, it takes no other lock."""
+    """Keeps the agreed state in memory and in the state files. Safe from any thread. A write takes no other lock."""
 
     def __init__(
         self, content: ReplicaFile, replica_dirs: ReplicaDirectories, *, read_only: bool, clock: Clock
@@ -115,7 +115,7 @@ class Agreement:
         raise error or OSError("no data directory is online")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
-        """Return the content to write next. If the set of online directories has changed, it begins a new run."""
+        """Return the content to write next. If the set of online directories has changed, begin a new run."""
         directories = {
             replica_dir.number: KnownDirectory(
                 str(replica_dir.path), replica_dir.directory_id, replica_dir.mountpoint

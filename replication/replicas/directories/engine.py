@@ -144,11 +144,11 @@ class ReplicaLogManager(LogManager):
         super().close()
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run an action with the disk reserve, so that it succeeds even on a full disk. Raises OSError."""
+        """Run an action; if the disk is full, run it again with the reserve's space. Raises OSError."""
         return self._directories.all[0].reserve.lend(action)
 
     def redirect_writes(self, engine: LogEngine, record: CommitRecord) -> None:
-        """Append the writes that were submitted to this directory to `engine`, the engine over all directories."""
+        """Let `engine`, which is over all directories, append the writes that are submitted to this directory."""
         self._services.staged = StagedWrites(
             self._directories, engine, warn=self._warnings.add, record=record
         )

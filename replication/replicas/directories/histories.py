@@ -88,7 +88,7 @@ def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
 
 
 def last_written(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories that may have the newest records: those in the last run with replicas in sync."""
+    """Return the directories that may have the newest records: they are in the last run, and have replicas in sync."""
     in_sync = in_sync_somewhere(content)
     if not content.runs:
         return in_sync

@@ -48,7 +48,7 @@ NOT_OPENED = "not opened yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The options for opening replica directories: see `storage.manager.open_logs`."""
+    """The options for opening replica directories: see `storage.manager.startup.open_logs`."""
 
     settings: LiveSettings
     files: FileSystem

@@ -2,7 +2,7 @@
 
     kept     ████████████████▓▓▓▓▓▓▓▓▓▓▓▓
     lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
-                             ▲ the log is cut here, and follows the one that is kept
+                             ▲ the lost log is cut here, and then follows the kept log
 
 Batches are compared by their headers, which include the checksums, so a damaged record does not count as a
 difference. Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log
@@ -67,7 +67,7 @@ class Parting:
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:
-        """Return a summary of the records that would be lost; None if none would be (blocking). Raises OSError."""
+        """Return a summary of the records that would be lost; None if no record would be (blocking). Raises OSError."""
         records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP

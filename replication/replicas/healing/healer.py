@@ -43,7 +43,7 @@ class Healer:
     ) -> None:
         self._replica_dirs = replica_dirs
         self.renewals: Renewals
-        """Copies replicas that cannot be healed in another way. The engine sets this, as it sets `topic_id`."""
+        """Copies replicas that cannot be healed in another way. The engine sets this attribute and `topic_id`."""
         self.topic_id: Callable[[str], str | None]
         self._warn = warn
         self._in_background = in_background and not replica_dirs.files.read_only

@@ -226,7 +226,7 @@ class Resolution:
                 yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
 
     def save(self, folder: Path) -> list[Path]:
-        """Save lost records, one file per partition. Raises OSError; StorageError if a file has other records."""
+        """Save lost records, one file per partition. Raises OSError; StorageError if a file already has others."""
         unreadable = next((one for one in self.given_up if one.problem), None)
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"

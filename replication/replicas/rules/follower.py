@@ -100,9 +100,9 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 
 
 def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
-    """Return the start of the first hole in which another log has records.
+    """Return the start of the first hole in which the log `other` has records.
 
-    If the other log has no records in any hole, compaction removed them: return None.
+    If it has no records in any hole, compaction removed the records: return None.
     """
     for start, stop in holes:
         begin = max(start, other.log_start_offset)
@@ -178,7 +178,7 @@ def match_segments(leader: Log, follower: Log) -> None:
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
-    """Take over the leader's high watermark and log start. If the leader lost its first records, keep them here."""
+    """Take over the leader's high watermark and log start, but keep first records that the leader lost."""
     follower.roles.follow_high_watermark(leader.high_watermark)
     start = true_start(leader)
     if start > follower.log_start_offset:

@@ -1,6 +1,6 @@
 """Compares the logs of replicas by what each log lacks, so that records lost in one replica are not deleted in others.
 
-    agreed     ├──────────────┬──────────────┬─────────── …     the lowest log start of those in sync
+    agreed     ├──────────────┬──────────────┬─────────── …     the lowest log start of replicas in sync
     replica 1  ├──────────────┼──────────────┼────── …
     replica 2                 ├──────────────┼────── …          lacks its first segment
     replica 3  ├──────────────┼──────┤       ├────── …          lacks offsets before its third segment
