@@ -115,7 +115,7 @@ class Broker:
     def rest(self) -> AbstractContextManager[None]:
         """Context manager inside `turn`: let another request be handled while this request waits.
 
-        Used for waiting for the disk, and for other threads.
+        Used while a request waits for the disk or for other threads.
         """
         return self._budget.given_up()
 
@@ -167,7 +167,7 @@ class Broker:
 
 
 def names_in(one: Values) -> Values:
-    """Return the name or the id that part of a request gives for a topic, for the answer."""
+    """Return the fields that identify a topic in a part of a request; the answer repeats them."""
     return {name: one[name] for name in ("name", "topicId") if name in one}
 
 

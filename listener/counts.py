@@ -1,6 +1,6 @@
 """Counts of clients' requests.
 
-For each kind of request, it counts requests, errors and durations; for each client, also the bytes in and out.
+For each kind of request: requests, errors and durations. For each client: requests, errors, bytes in and bytes out.
 """
 
 from __future__ import annotations

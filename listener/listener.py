@@ -83,7 +83,7 @@ class Listener:
         )
 
     def status_lines(self) -> list[str]:
-        """Return lines for `@status`: the address, the number of connections, and the most connected clients."""
+        """Return lines for `@status`: the address, the number of connections, and the clients that have the most."""
         opened, limit = self.connections
         clients = [] if self.counts is None else self.counts.clients().items()
         shown = sorted(clients, key=lambda one: (-one[1].connections, -one[1].requests, one[0]))

@@ -106,7 +106,7 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: KafkaCluster) -> None:
-        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one has records there."""
+        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one has records already."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -133,7 +133,7 @@ class Handover:
     def _find_topic(
         self, cluster: KafkaCluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription | None:
-        """Return the cluster's topic of that name, or None. Raises StorageError if it does not fit, or has records."""
+        """Return the cluster's topic of that name, or None. Raises StorageError if it differs or has records."""
         found = cluster.find_topic(topic.name)
         if found is None:
             return None

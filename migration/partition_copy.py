@@ -3,7 +3,7 @@
     1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
     2  …-offset-checkpoint           the partition gets its lines
     3  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
-    4  <topic>-<p>/                  the copy is renamed, the directory above flushed
+    4  <topic>-<p>/                  the copy is renamed, and the directory above it is flushed
 
 If a broker or this engine starts between the steps, it removes `-delete` directories. Therefore an interrupted copy
 is never taken for a partition (kafka-storage.md#names).

@@ -167,7 +167,7 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Chang
 
 
 def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
-    """Return the logs of a partition's segments, ascending, each with whether it is the last."""
+    """Return the logs of a partition's segments, ascending; the flag is True for the last log."""
     found = []
     for entry in files.list_directory(directory):
         file = names.parse_segment_file(entry.name)

@@ -1,4 +1,4 @@
-"""Share groups in files: a takeover moves a broker's groups to the engine, a handover the engine's groups to a cluster.
+"""Share groups in files: a takeover moves them from a broker to the engine, a handover from the engine to a cluster.
 
 A takeover keeps topic ids and states. In a handover, the cluster has different topic ids, and gets only the positions
 of groups that it does not know.

@@ -268,7 +268,7 @@ class Takeover:
                 )
 
     def _check_whole(self) -> None:
-        """Raise StorageError if our directories lack a partition of a topic in which coordinators keep names."""
+        """Raise StorageError if our directories lack a partition of a topic that coordinators divide by names."""
         for topic in (POSITIONS_TOPIC, STATES_TOPIC, TRANSACTIONS_TOPIC):
             numbers = [one.partition for one in self._our_partitions() if one.topic == topic]
             if least_count(numbers) != len(numbers):
@@ -281,7 +281,7 @@ class Takeover:
         return find_partitions(self._files, filter(self._files.exists, self._data))
 
     def _plan_copies(self, topics: Iterable[TopicFound], *, link: bool) -> list[PartitionCopy]:
-        """Return the copies to make, each in the emptiest directory. Raises StorageError if other records are there."""
+        """Return the copies to make; fill the directory with the fewest partitions. Raises StorageError, OSError."""
         ours = self._our_partitions()
         used = Counter(ours.values())
         copies = []
@@ -355,7 +355,7 @@ class Takeover:
 def adopt_share_groups(
     own: QueueGroups, found: ShareGroupsFound, topics: Iterable[TopicFound]
 ) -> Iterator[str]:
-    """Take over the share groups in the topics taken over; yield a line for each group."""
+    """Take over the share groups that read `topics`; yield a line for each group."""
     taken = {decode_id(topic.topic_id): topic.log_dirs for topic in topics}
     for name, group_topics in sorted(found.topics.items()):
         states = {

@@ -1,4 +1,4 @@
-"""Reads the transactions that a stopped broker has not ended, in `__transaction_state`, and passes them to the next owner.
+"""Moves the unfinished transactions of a stopped broker from its `__transaction_state` to that of a data directory.
 
 The coordinator of the data directory then writes the markers that are missing, and aborts transactions that the broker
 had not decided (kafka-coordinators.md#transactions).
@@ -53,7 +53,7 @@ def committing(transactions: Mapping[str, Transaction]) -> set[ProducerId]:
 def unfinished(
     transactions: Mapping[str, Transaction], taken: Collection[TopicPartition]
 ) -> dict[str, Transaction]:
-    """Return the transactions that are open or prepared in partitions of `taken`, and leave out other partitions."""
+    """Return the open and prepared transactions, limited to the partitions in `taken`; leave out those without any."""
     found = {
         name: one._replace(partitions=one.partitions.intersection(taken))
         for name, one in transactions.items()

@@ -1,4 +1,4 @@
-"""Requests about transactions and their answers: producers, partitions, positions, ends, descriptions.
+"""Requests about transactions and their answers: producers' ids, a transaction's partitions and end, descriptions.
 
 `protocol.messages` explains which versions are listed.
 """

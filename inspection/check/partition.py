@@ -53,7 +53,7 @@ class PartitionCheck:
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything. The findings of a segment follow after the whole segment was checked."""
+        """Check everything. The findings of a segment come after the whole segment was checked."""
         yield from self.own_findings()
         segments = []
         for work in self.segments():

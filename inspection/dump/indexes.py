@@ -25,7 +25,7 @@ Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 def dump_offset_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of an `.index`, and record those whose offset differs from their batch's."""
+    """Print the entries of an `.index`, and report those whose offset differs from their batch's."""
     base_offset = base_offset_of(path)
     segment = _segment_of(path, files)
     index = OffsetIndex(files.open(path, read_only=True), base_offset)
@@ -47,7 +47,7 @@ def dump_offset_index(
 def dump_time_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of a `.timeindex`, and record those that contradict the segment."""
+    """Print the entries of a `.timeindex`, and report those that contradict the segment."""
     base_offset = base_offset_of(path)
     index = TimeIndex(files.open(path, read_only=True), base_offset)
     if options.index_sanity_check:

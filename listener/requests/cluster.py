@@ -21,7 +21,7 @@ NOT_ASKED = -(2**31)
 """Value of the authorized operations in an answer if the client did not request them."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-"""All operations on a topic and on a cluster, as bits by Kafka's numbers. Every client may perform all of them."""
+"""All operations on a topic and on a cluster; Kafka's numbers count the bits. Every client may perform all of them."""
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types of DescribeCluster."""
 MAX_DESCRIBED_PARTITIONS = 2000
@@ -111,7 +111,7 @@ def _operations(request: Request) -> int:
 def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
     """Return a topic's partitions, and open none of them. The leader epochs of unopened partitions are unknown.
 
-    Partitions that are not here have no leader, so that clients hash keys over the same count as the other brokers.
+    Missing partitions are listed without a leader, because clients hash keys over the number of listed partitions.
     """
     opened = {partition.number: partition for partition in topic.opened()}
     nodes = [broker.node_id]

@@ -95,7 +95,7 @@ def key_of(topic: Values) -> TopicKey:
 
 
 def session_of(request: Request) -> Session:
-    """Return the session that a request continues or begins, updated with its partitions.
+    """Return the session that a request continues or begins, updated with the request's partitions.
 
     Raises RefusedError, and then changes no session.
     """

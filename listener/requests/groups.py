@@ -37,7 +37,7 @@ COORDINATED = frozenset({0, 1})
 CLASSIC = "Classic"
 NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; clients may do them."""
+"""All operations on a group (read, delete, describe, settings); Kafka's numbers count the bits."""
 SINCE_NO_PROTOCOL = 7
 """Since this version of JoinGroup, the answer to a failed request has a null protocol name. In earlier versions, the
 name is empty.
@@ -227,7 +227,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 
 
 def _name_of(broker: Broker, one: Values) -> str | None:
-    """Return the name of the topic that part of a request identifies; None for an unknown id."""
+    """Return the name of the topic that a part of a request identifies; None for an unknown id."""
     if "name" in one:
         return cast(str, one["name"])
     try:
