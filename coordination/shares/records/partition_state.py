@@ -31,11 +31,13 @@ class _Gap(NamedTuple):
 class PartitionState:
     """The state that acquisition and acknowledgement share."""
 
-    def __init__(self, limits: Callable[[], Limits]) -> None:
+    def __init__(self, limits: Callable[[], Limits] = Limits) -> None:
         self._limits = limits
         self.batches = InFlightBatches()
         self.start_offset = 0
+        """The offset of the first record that is not done (SPSO)."""
         self.end_offset = 0
+        """The offset of the last record that was ever acquired (SPEO); the start offset if no record was."""
         self.complete_count = 0
         self.some_available = False
         """True if a batch may have Available records. If False, the next fetch begins after the end offset."""

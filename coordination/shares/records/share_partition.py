@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from topicfs.coordination.records.share_state_records import StateBatch
@@ -10,7 +10,7 @@ from topicfs.coordination.shares.records import acknowledgement, acquisition, st
 from topicfs.coordination.shares.records.acknowledgement import AckBatch, StateChange
 from topicfs.coordination.shares.records.acquisition import Acquired, AcquireRequest
 from topicfs.coordination.shares.records.in_flight import InFlightBatch
-from topicfs.coordination.shares.records.partition_state import Limits, PartitionState
+from topicfs.coordination.shares.records.partition_state import PartitionState
 from topicfs.storage.errors import StorageError
 
 
@@ -26,14 +26,10 @@ class HeldRecords(NamedTuple):
     lease_end: int
 
 
-class SharePartition:
-    def __init__(self, limits: Callable[[], Limits] = Limits) -> None:
-        self._window = PartitionState(limits)
-
+class SharePartition(PartitionState):
     def load(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
         """Load the stored start offset and batches. Raises StorageError if they contradict each other."""
-        window = self._window
-        window.start_offset = window.end_offset = start_offset
+        self.start_offset = self.end_offset = start_offset
         expected, hole = start_offset, None
         for one in batches:
             if one.first < start_offset or one.last < one.first:
@@ -44,66 +40,30 @@ class SharePartition:
                 hole = expected
             expected = one.last + 1
             delivery = states.DeliveryState(states.RecordState(one.state), one.deliveries)
-            window.batches.put(InFlightBatch(one.first, one.last, delivery))
+            self.batches.put(InFlightBatch(one.first, one.last, delivery))
             if delivery.state.is_final:
-                window.complete_count += one.last - one.first + 1
+                self.complete_count += one.last - one.first + 1
         if batches:
-            window.some_available = True
-            window.end_offset = window.batches.last.last
+            self.some_available = True
+            self.end_offset = self.batches.last.last
             if hole is not None:
-                window.open_gap(hole)
-            window.advance()
+                self.open_gap(hole)
+            self.advance()
 
     # Queries.
 
     @property
-    def start_offset(self) -> int:
-        """The offset of the first record that is not done (SPSO)."""
-        return self._window.start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The offset of the last record that was ever acquired (SPEO); the start offset if no record was."""
-        return self._window.end_offset
-
-    @property
-    def complete_count(self) -> int:
-        return self._window.complete_count
-
-    @property
-    def next_lease_end(self) -> int | None:
-        return self._window.next_lease_end
-
-    @property
     def fetched_end(self) -> int:
         """The exclusive end of the records that were ever acquired."""
-        window = self._window
-        return window.end_offset if window.is_empty else window.end_offset + 1
-
-    def next_fetch_offset(self) -> int:
-        return self._window.next_fetch_offset()
-
-    def can_acquire(self) -> bool:
-        """Return whether records can be acquired.
-
-        Released records can always be acquired, new records only within the limit.
-        """
-        return self._window.can_acquire()
-
-    def in_flight_records(self) -> int:
-        """Return the number of records between start and end, including those that are done."""
-        return self._window.in_flight_records()
-
-    def batches(self) -> Iterator[InFlightBatch]:
-        return iter(self._window.batches)
+        return self.end_offset if self.is_empty else self.end_offset + 1
 
     def held(self) -> Iterator[HeldRecords]:
-        for batch in self._window.batches:
+        for batch in self.batches:
             for first, last, one in batch.runs(lambda one: one.lease_end is not None and bool(one.member)):
                 yield HeldRecords(first, last, one.member, one.count, one.since, one.lease_end or 0)
 
     def holder(self, offset: int) -> HeldRecords | None:
-        batch = self._window.batches.floor(offset)
+        batch = self.batches.floor(offset)
         if batch is None or offset > batch.last:
             return None
         one = batch.at(offset)
@@ -114,40 +74,32 @@ class SharePartition:
     def waiting(self) -> int:
         return sum(
             last - first + 1
-            for batch in self._window.batches
+            for batch in self.batches
             for first, last, _ in batch.runs(lambda one: one.state is states.AVAILABLE and one.count > 0)
         )
+
+    def is_archived(self, offset: int) -> bool:
+        """Return whether a record at or above the start offset is Archived."""
+        batch = self.batches.floor(offset)
+        return batch is not None and offset <= batch.last and batch.at(offset).state is states.ARCHIVED
 
     # Changes.
 
     def acquire(self, wanted: AcquireRequest, now: int) -> list[Acquired]:
-        return acquisition.acquire(self._window, wanted, now)
+        return acquisition.acquire(self, wanted, now)
 
     def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
         """Begin to acknowledge a member's records, all or none. Raises RecordNotHeldError, NotAcquiredError."""
-        return acknowledgement.acknowledge(self._window, member, acks, now)
+        return acknowledgement.acknowledge(self, member, acks, now)
 
     def release(self, member: str) -> StateChange:
         """Begin to release all records that a member holds."""
-        return acknowledgement.release(self._window, member)
+        return acknowledgement.release(self, member)
 
     def expire(self, now: int) -> StateChange:
         """End overdue locks immediately. The caller writes the change, and commits it even if the write fails."""
-        return acknowledgement.expire(self._window, now)
+        return acknowledgement.expire(self, now)
 
     def drop(self, member: str) -> StateChange:
         """Release all records of a member after the write of their release failed. The caller commits the change."""
-        return acknowledgement.drop(self._window, member)
-
-    def advance(self) -> bool:
-        """Move the start offset past done records; return whether it moved."""
-        return self._window.advance()
-
-    def is_archived(self, offset: int) -> bool:
-        """Return whether a record at or above the start offset is Archived."""
-        batch = self._window.batches.floor(offset)
-        return batch is not None and offset <= batch.last and batch.at(offset).state is states.ARCHIVED
-
-    def move_log_start(self, log_start_offset: int) -> None:
-        """Follow the log start if it is above the start offset."""
-        self._window.move_log_start(log_start_offset)
+        return acknowledgement.drop(self, member)

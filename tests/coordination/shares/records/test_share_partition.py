@@ -93,7 +93,7 @@ class Bench:
             batch.first: (batch.whole.state, batch.whole.count)
             if batch.whole is not None
             else [(one.state, one.count) for one in batch.each or ()]
-            for batch in self.partition.batches()
+            for batch in self.partition.batches
         }
 
 
