@@ -39,10 +39,6 @@ class AcquireRequest(NamedTuple):
     """The fetched batches: adjacent, and at least one."""
     exactly: bool = False
     """True: never acquire more than `most` records (Kafka's mode record_limit)."""
-    batch_size: int = 1 << 30
-    """Number of offsets after which a range of new records is split into ranges with separate states. A split is
-    always at the end of a batch of the log.
-    """
     aborted: Sequence[LogBatch] = ()
     """The fetched batches of aborted transactions, which become Archived."""
 
@@ -205,46 +201,21 @@ class _Acquisition:
             end = self._end_of_batch(first + most - 1)
             if window.gap_is_open:
                 end = min(end, last)
-        given = self._cut(first, end)
-        for one in given:
-            self._put(one)
-        if self._wanted.exactly and given[0].last - given[0].first + 1 > most:
-            # The batch's other records stay available.
-            given = [given[0]._replace(last=first + most - 1)]
-            batch = window.batches.floor(first)
-            assert batch is not None
-            batch.split_after(given[0].last)
-            window.free(batch, given[0].last + 1, 0)
-        if window.batches.first.first == first:
+        lease_end = self._now + window.limits.lock_ms
+        delivery = DeliveryState(ACQUIRED, 1, self._wanted.member, since=self._now, lease_end=lease_end)
+        window.note_lease(lease_end)
+        batch = InFlightBatch(first, end, delivery)
+        window.batches.put(batch)
+        if window.batches.first is batch:
             window.start_offset = first
         window.end_offset = max(window.end_offset, end)
-        if self._wanted.exactly:
-            end = given[0].last
+        if self._wanted.exactly and end - first + 1 > most:
+            # The batch's other records stay available.
+            end = first + most - 1
+            batch.split_after(end)
+            window.free(batch, end + 1, 0)
         window.move_gap(end + 1)
-        self._result += given
-        self._acquired += end - first + 1
-
-    def _cut(self, first: int, last: int) -> list[Acquired]:
-        """Split the records into ranges of at least `batch_size`.
-
-        Each range but the last ends where a batch of the log ends.
-        """
-        found, size = [], self._wanted.batch_size
-        if not self._wanted.exactly and last - first + 1 > size:
-            for batch in self._wanted.batches:
-                if batch.base > last:
-                    break
-                if batch.base - first >= size:
-                    found.append(Acquired(first, batch.base - 1, 1))
-                    first = batch.base
-        found.append(Acquired(first, last, 1))
-        return found
-
-    def _put(self, given: Acquired) -> None:
-        lease_end = self._now + self._window.limits.lock_ms
-        delivery = DeliveryState(ACQUIRED, 1, self._wanted.member, since=self._now, lease_end=lease_end)
-        self._window.note_lease(lease_end)
-        self._window.batches.put(InFlightBatch(given.first, given.last, delivery))
+        self._add_acquired(first, end, 1)
 
     def _end_of_batch(self, offset: int) -> int:
         """Return the last offset of the fetched batch that contains `offset`; without such a batch, `offset`."""

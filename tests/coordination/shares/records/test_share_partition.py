@@ -45,7 +45,6 @@ class Bench:
         fetch_offset: int | None = None,
         log: Sequence[tuple[int, int]] | None = None,
         exactly: bool = False,
-        batch_size: int = 500,
         aborted: Sequence[tuple[int, int]] = (),
     ) -> list[tuple[int, int, int]]:
         """Acquire records from the log of the bench, or from `log` if it is given."""
@@ -56,7 +55,6 @@ class Bench:
             batches[0].base if fetch_offset is None else fetch_offset,
             batches,
             exactly=exactly,
-            batch_size=batch_size,
             aborted=[LogBatch(*one) for one in aborted],
         )
         return [tuple(one) for one in self.partition.acquire(wanted, self.now)]
@@ -344,7 +342,8 @@ def test_a_lock_that_ends_while_a_change_is_written_changes_nothing_of_it():
     acknowledgement gives.
     """
     bench = Bench((0, 4), (5, 19))
-    bench.take(10, batch_size=5)
+    for one in bench.log:
+        bench.take(log=[one])
     words = [AckBatch(0, 0, (RELEASE,)), AckBatch(1, 1, (ACCEPT,)), AckBatch(5, 19, (ACCEPT,))]
     change = bench.partition.acknowledge(ME, words, bench.now)
     assert (0, 16) == (bench.partition.start_offset, bench.partition.complete_count)
