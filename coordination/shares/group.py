@@ -20,10 +20,10 @@ from topicfs.coordination.share_groups import (
     Rejected,
     ShareMember,
 )
-from topicfs.coordination.shares.group_queues import GroupQueues, QueuesServices
+from topicfs.coordination.shares.group_queues import GroupQueues
 from topicfs.coordination.shares.journal import QueueJournal, RejectedKey, RejectedRecord
 from topicfs.coordination.shares.memberships import Memberships, without_topics
-from topicfs.coordination.shares.queue import GivenUp, Queue
+from topicfs.coordination.shares.queue import GivenUp, Queue, QueueServices
 from topicfs.coordination.shares.records.share_partition import HeldRecords
 from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id, new_id
@@ -139,7 +139,7 @@ class QueueGroup:
         self._is_deleted = False
         self._overrides = dict(services.journal.settings.get(name, {}))
         self.settings = _lenient_settings(self._overrides)
-        needed = QueuesServices(
+        needed = QueueServices(
             services.engine,
             services.store,
             services.memberships,

@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from topicfs.coordination.records.share_group_records import GroupTopics
 from topicfs.coordination.records.share_state_records import SharePartitionKey
-from topicfs.coordination.shares.memberships import Memberships, with_initialized
-from topicfs.coordination.shares.queue import NoteGivenUp, Queue, QueueServices, first_offset
+from topicfs.coordination.shares.memberships import with_initialized
+from topicfs.coordination.shares.queue import Queue, QueueServices, first_offset
 from topicfs.coordination.shares.records.share_partition import SharePartition
-from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id
-from topicfs.storage.config.share_group import ShareGroupSettings
-from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Cancel, LogEngine, Partition, Topic
+from topicfs.storage.engine import Cancel, Partition, Topic
 from topicfs.storage.model import Isolation, TopicPartition
 
 
-class QueuesServices(NamedTuple):
-    """The services that a group's queues need."""
-
-    engine: LogEngine
-    store: StateStore
-    memberships: Memberships
-    clock: Clock
-    settings: Callable[[], ShareGroupSettings]
-    note_given_up: NoteGivenUp
-    records_came: Callable[[], None]
-    """Called after records were appended to a partition, or its log start moved."""
-
-
 class GroupQueues:
-    def __init__(self, group: str, services: QueuesServices) -> None:
+    def __init__(self, group: str, services: QueueServices) -> None:
         self._group = group
         self._services = services
         self._queues: dict[TopicPartition, tuple[Queue, Cancel]] = {}
@@ -74,8 +57,7 @@ class GroupQueues:
                 return known[0]
             known[1]()
             del self._queues[name]
-        services = QueueServices(self._services.store, self._services.settings, self._services.note_given_up)
-        queue = Queue(key, partition, services, self._services.clock())
+        queue = Queue(key, partition, self._services)
         self._queues[name] = (queue, partition.listen(self._services.records_came))
         return queue
 

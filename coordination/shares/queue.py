@@ -13,6 +13,7 @@ from topicfs.coordination.records.share_state_records import (
     StateBatch,
 )
 from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordName, RejectedBy
+from topicfs.coordination.shares.memberships import Memberships
 from topicfs.coordination.shares.records.acknowledgement import GAP, AckBatch, NotAcquiredError, StateChange
 from topicfs.coordination.shares.records.acquisition import Acquired, AcquireRequest, LogBatch
 from topicfs.coordination.shares.records.partition_state import Limits
@@ -25,7 +26,8 @@ from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns, decode
 from topicfs.storage.config.group import BY_DURATION, LATEST, OffsetReset
 from topicfs.storage.config.share_group import ShareGroupSettings
-from topicfs.storage.engine import Partition
+from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, RecordNotHeldError, StorageError
 from topicfs.storage.model import Isolation, Offset, Position, Timestamp, TopicPartition
 
@@ -134,15 +136,18 @@ NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
 class QueueServices(NamedTuple):
     """The services that all queues of a group share."""
 
+    engine: LogEngine
     store: StateStore
+    memberships: Memberships
+    clock: Clock
     settings: Callable[[], ShareGroupSettings]
     note_given_up: NoteGivenUp
+    records_came: Callable[[], None]
+    """Called after records were appended to a partition, or its log start moved."""
 
 
 class Queue:
-    def __init__(
-        self, key: SharePartitionKey, partition: Partition, services: QueueServices, now: Timestamp
-    ) -> None:
+    def __init__(self, key: SharePartitionKey, partition: Partition, services: QueueServices) -> None:
         """Continue from the stored state. Raises OSError, and StorageError if no state is stored."""
         self.key = key
         self.partition = partition
@@ -158,7 +163,7 @@ class Queue:
         state = store.read(key, self._leader_epoch) or known
         self._state_epoch = state.state_epoch
         self.machine = SharePartition(self._limits)
-        self._load(state, now)
+        self._load(state, services.clock())
 
     @property
     def name(self) -> TopicPartition:
