@@ -8,8 +8,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from topicfs.storage.errors import PartitionOfflineError
+
+T = TypeVar("T")
 
 SEED = 0x9747B28C
 MULTIPLIER = 0x5BD1E995
@@ -47,6 +50,20 @@ def java_string_hash(text: str) -> int:
     for at in range(0, len(units), 2):
         h = (31 * h + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
     return h - 2**32 if h >= 2**31 else h
+
+
+def hash_map_order(keys: Iterable[T], hash_of: Callable[[Any], int] = java_string_hash) -> list[T]:
+    """Return `keys`, given in insertion order, in the iteration order of a Java HashMap (of at most 8 keys a bucket)."""
+    inserted = list(dict.fromkeys(keys))
+    buckets = 16
+    while len(inserted) > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(key: T) -> int:
+        spread = hash_of(key) & 0xFFFFFFFF
+        return (spread ^ spread >> 16) & (buckets - 1)
+
+    return sorted(inserted, key=bucket)
 
 
 @lru_cache(maxsize=4096)  # Called for each acknowledgement of a queue.

@@ -12,7 +12,7 @@ from topicfs.coordination.records.consumer_protocol import SUBSCRIPTION, read_ve
 from topicfs.coordination.records.group_records import write_group
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import NO_TIMESTAMP, Timestamp
-from topicfs.storage.partitioning import java_string_hash
+from topicfs.storage.partitioning import hash_map_order
 
 CONSUMER = "consumer"
 """The protocol type of groups of consumers."""
@@ -350,17 +350,3 @@ class Group:
         if self.members:
             self.state = STABLE
         self.subscribed = self._subscribed()
-
-
-def hash_map_order(names: Iterable[str]) -> list[str]:
-    """Return `names`, given in insertion order, in the iteration order of a Java HashMap."""
-    listed = list(names)
-    capacity = 16
-    while len(listed) * 4 > capacity * 3:
-        capacity *= 2
-
-    def bucket(name: str) -> int:
-        spread = java_string_hash(name) & 0xFFFFFFFF
-        return (spread ^ spread >> 16) & (capacity - 1)
-
-    return sorted(listed, key=bucket)

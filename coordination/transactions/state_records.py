@@ -12,12 +12,11 @@ from topicfs.coordination.records.transaction_records import TRANSACTION_KEY, TR
 from topicfs.coordination.transactions.transaction import Status, Transaction
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import ProducerId, Timestamp, TopicPartition
-from topicfs.storage.partitioning import java_string_hash
+from topicfs.storage.partitioning import hash_map_order, java_string_hash
 from topicfs.storage.wire import Values
 
 _KEY_TYPE = 0
 _VALUE_VERSION = 1
-_MIN_TABLE = 16
 
 
 def write_key(name: str) -> bytes:
@@ -75,28 +74,12 @@ def read_state(value: bytes) -> Transaction:
 
 def _by_topic(partitions: Collection[TopicPartition]) -> list[Values]:
     """Return the partitions by topic, both in the order of a Java hash table."""
-    table = _table(len(partitions))
-    ordered = sorted(partitions, key=lambda one: (_bucket(_hash(one), table), one))
     numbers: dict[str, list[int]] = {}
-    for topic, number in ordered:
+    for topic, number in hash_map_order(sorted(partitions), _hash):
         numbers.setdefault(topic, []).append(number)
-    table = _table(len(numbers))
-    names = sorted(numbers, key=lambda name: _bucket(java_string_hash(name), table))
-    return [{"topic": name, "partitionIds": numbers[name]} for name in names]
-
-
-def _table(size: int) -> int:
-    table = _MIN_TABLE
-    while size > table * 3 // 4:
-        table *= 2
-    return table
+    return [{"topic": name, "partitionIds": numbers[name]} for name in hash_map_order(numbers)]
 
 
 def _hash(partition: TopicPartition) -> int:
     """Return Java's TopicPartition.hashCode, up to its sign."""
     return 31 * (31 + partition.partition) + java_string_hash(partition.topic)
-
-
-def _bucket(hashed: int, table: int) -> int:
-    hashed &= 0xFFFFFFFF
-    return (hashed ^ hashed >> 16) & (table - 1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from topicfs.storage.model import Offset, Timestamp
-from topicfs.storage.partitioning import java_string_hash
+from topicfs.storage.partitioning import hash_map_order
 
 T = TypeVar("T")
 
@@ -79,24 +79,6 @@ def _times(findings: Mapping[str, list[TimestampMismatch]], title: str, other: s
 
 def _walk(findings: Mapping[str, T]) -> Iterator[tuple[str, T]]:
     return ((file, findings[file]) for file in hash_map_order(findings))
-
-
-_INITIAL_BUCKETS = 16
-_LOAD_FACTOR = 0.75
-
-
-def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """Return `keys` in the order of a `java.util.HashMap` (whose buckets never have more than eight entries here)."""
-    inserted = list(dict.fromkeys(keys))
-    buckets = _INITIAL_BUCKETS
-    while len(inserted) > buckets * _LOAD_FACTOR:
-        buckets *= 2
-
-    def bucket(key: str) -> int:
-        code = java_string_hash(key) & 0xFFFF_FFFF
-        return (code ^ code >> 16) & (buckets - 1)
-
-    return sorted(inserted, key=bucket)
 
 
 def optional_long(value: int | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from topicfs.inspection.dump.files import DumpLine, dump
 from topicfs.inspection.dump.options import DumpOptions
-from topicfs.inspection.dump.report import hash_map_order, optional_long
+from topicfs.inspection.dump.report import optional_long
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.compression.codecs import deflate
 from topicfs.storage.codec.headers import Codec
@@ -286,13 +286,6 @@ def test_sequences_and_text_that_is_not_utf8(tmp_path):
         "| offset: 7 CreateTime: 5 keySize: 1 valueSize: 3 sequence: -1 headerKeys: [] key: \ufffd payload: €"
         == last
     )
-
-
-def test_a_hash_maps_order_is_by_bucket_then_by_insertion():
-    """The emulated Java hash map has 16 buckets and doubles at the 13th key; single letters hash to their code."""
-    assert ["p", "a", "q", "b"] == hash_map_order(["b", "a", "q", "p", "a"])
-    letters = [chr(97 + number) for number in range(13)]
-    assert letters == hash_map_order(reversed(letters))
 
 
 def test_an_optional_number_prints_as_javas():
