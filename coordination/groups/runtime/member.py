@@ -40,11 +40,9 @@ class KnownTopics(Protocol):
 
     def partition_counts(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic, as of the last `LocalMember.look_at_topics`."""
-        ...
 
     def id_of(self, topic: str) -> str | None:
         """Return the present id of a topic, or None. A topic that was deleted and recreated has a new id."""
-        ...
 
     def matching(self, wanted: membership.Subscription) -> frozenset[str]: ...
 
@@ -71,41 +69,32 @@ class MemberCoordinator(Protocol):
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""
-        ...
 
     def break_off(self) -> None:
         """Stop waiting for other members, because this member leaves. Safe from any thread."""
-        ...
 
     def join(self, offered: requests.Protocol, max_poll_interval_ms: int | None) -> None:
         """Join or rejoin the group; the answer goes to `LocalMember.joined`."""
-        ...
 
     def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
         """Ask for the assignment; a leader also sends all assignments. `LocalMember.synced` gets the answer."""
-        ...
 
     def fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, membership.CommittedPosition], frozenset[TopicPartition]]:
         """Return the group's positions, and the partitions in which an open transaction may change the position."""
-        ...
 
     def commit_soon(self, *, at_once: bool = False) -> None:
         """Commit `LocalMember.take_commits()` shortly, with other members' commits; without delay if `at_once`."""
-        ...
 
     def commit_now(self) -> None:
         """Commit `LocalMember.take_commits()` before returning."""
-        ...
 
     def leave(self) -> None:
         """Send the waiting commits, then leave the group."""
-        ...
 
     def ended(self) -> None:
         """Forget the member, because it has ended."""
-        ...
 
 
 class LocalMember:
