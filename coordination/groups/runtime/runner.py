@@ -15,14 +15,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache, partial
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.group import PREPARING, Group
 from topicfs.coordination.groups.offsets import NO_TOPIC_ID
 from topicfs.coordination.groups.rebalance import GroupLimits
-from topicfs.coordination.groups.requests import Write
-from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
 from topicfs.coordination.groups.timers import Timers
 from topicfs.coordination.membership import GroupsSummary, Subscription
@@ -33,6 +31,9 @@ from topicfs.storage.engine import Listeners, Topic
 from topicfs.storage.errors import GroupError, ReadOnlyError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.partitioning import least_count, partition_of_name
+
+if TYPE_CHECKING:
+    from topicfs.coordination.groups.runtime.embedded_member import EmbeddedCoordinator
 
 T = TypeVar("T")
 
@@ -48,19 +49,6 @@ MAX_WAKEUPS = 50
 MAX_LINGER_MS = 1000
 """Upper limit of the wait before a rebalance, even if the rebalances of a large group take longer."""
 CLOSED = "the groups are closed"
-
-
-class EmbeddedMember(Protocol):
-    """A member of this process, as the runner needs it (`coordination.groups.runtime.embedded_member`)."""
-
-    member: LocalMember
-    shard: Shard
-
-    def rebalance(self) -> None:
-        """Rejoin if a rebalance waits for this member."""
-
-    def take_commits(self) -> Write | None:
-        """Return the write of the member's waiting commits, if any."""
 
 
 class _Known(NamedTuple):
@@ -135,14 +123,14 @@ class Runner:
         self.shards: dict[int, Shard] = {}
         self.timers = Timers(clock)
         """Timers of the members of this process."""
-        self.members: dict[str, dict[str, EmbeddedMember]] = {}
+        self.members: dict[str, dict[str, EmbeddedCoordinator]] = {}
         """The members of this process, by group and member id."""
         self.listeners = Listeners()
         self._partitions = partitions
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._later: deque[Callable[[], None]] = deque()
         self._changed: dict[str, Group] = {}
-        self._committing: dict[EmbeddedMember, None] = {}
+        self._committing: dict[EmbeddedCoordinator, None] = {}
         self._commit_linger = Linger(COMMIT_SECONDS, clock)
         self._preparing: dict[str, Group] = {}
         """The groups whose members in this process have to rejoin."""
@@ -317,7 +305,7 @@ class Runner:
     def group_changed(self, group: Group) -> None:
         self._changed[group.name] = group
 
-    def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
+    def commit_soon(self, member: EmbeddedCoordinator, *, at_once: bool = False) -> None:
         """Append a member's commits after some milliseconds, together with other members' commits.
 
         If `at_once` is set, append them right after the present action.
@@ -330,7 +318,7 @@ class Runner:
     def commit_all(self) -> None:
         """Append all waiting commits, in one append per shard."""
         committing, self._committing = self._committing, {}
-        by_shard: dict[Shard, list[EmbeddedMember]] = {}
+        by_shard: dict[Shard, list[EmbeddedCoordinator]] = {}
         for member in committing:
             by_shard.setdefault(member.shard, []).append(member)
         for shard, members in by_shard.items():
