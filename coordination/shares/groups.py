@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from threading import RLock
-from typing import Protocol
+from typing import TypeAlias
 
 from topicfs.coordination.records.group_records import check_group_name
 from topicfs.coordination.records.share_group_records import GroupTopics
@@ -25,29 +25,6 @@ from topicfs.storage.errors import GroupExistsError, GroupsUnsupportedError, Rea
 from topicfs.storage.model import Timestamp
 
 PRUNE_INTERVAL_MS = 5 * 60 * 1000
-
-
-class ShareGroups(Protocol):
-    """The share groups of an engine (`coordination.engine.Engine.share_groups`)."""
-
-    @property
-    def unavailable(self) -> str | None:
-        """The reason why the engine cannot have share groups, as a sentence; None if it can. Never waits."""
-
-    def groups(self) -> Mapping[str, QueueGroup]:
-        """Return the groups that have sessions or a stored state, by name. The first call may wait."""
-
-    def exists(self, name: str) -> bool:
-        """Return whether a group of that name is stored. The first call may wait."""
-
-    def group(self, name: str) -> QueueGroup:
-        """Return a group, old or new. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
-
-    def create(self, name: str) -> QueueGroup:
-        """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""
-
-    def delete(self, name: str) -> None:
-        """Delete a group and its state. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
 
 
 class NoShareGroups:
@@ -77,6 +54,7 @@ class QueueGroups:
     """The share groups of an engine with data directories. The stored state is read on first use."""
 
     unavailable: str | None = None
+    """The reason why the engine cannot have share groups, as a sentence; None if it can. Never waits."""
 
     def __init__(self, engine: LogEngine, read_journal: Callable[[], QueueJournal], clock: Clock) -> None:
         self._engine = engine
@@ -90,16 +68,19 @@ class QueueGroups:
         self._cancel: Cancel = lambda: None
 
     def groups(self) -> Mapping[str, QueueGroup]:
+        """Return the groups that have sessions or a stored state, by name. The first call may wait."""
         with self._lock:
             kept = self._opened().memberships.groups()
             with_sessions = {name for name, one in self._groups.items() if one.members()}
             return {name: self._group(name) for name in sorted({*kept, *with_sessions})}
 
     def exists(self, name: str) -> bool:
+        """Return whether a group of that name is stored. The first call may wait."""
         with self._lock:
             return self._opened().memberships.find(name) is not None
 
     def group(self, name: str) -> QueueGroup:
+        """Return a group, old or new. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
         with self._lock:
             check_group_name(name)
             if name not in self._groups and self._opened().memberships.is_other(name):
@@ -109,6 +90,7 @@ class QueueGroups:
             return self._group(name)
 
     def create(self, name: str) -> QueueGroup:
+        """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""
         with self._lock:
             group = self.group(name)
             if self._engine.read_only:
@@ -119,6 +101,7 @@ class QueueGroups:
         return group
 
     def delete(self, name: str) -> None:
+        """Delete a group and its state. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
         with self._lock:
             if name not in self.groups():
                 raise UnknownGroupError(f"{name}: no such group")
@@ -216,3 +199,7 @@ class QueueGroups:
 
     def _present_ids(self) -> frozenset[uuid.UUID]:
         return frozenset(decode_id(topic.topic_id) for topic in self._engine.topics().values())
+
+
+ShareGroups: TypeAlias = QueueGroups | NoShareGroups
+"""The share groups of an engine (`coordination.engine.Engine.share_groups`)."""
