@@ -132,9 +132,7 @@ class ReplicaMoves:
                 catch_up(leader.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 self._controller.check_removal(partition, [move.source], log)
-                replica_dir.engine.promote_future(
-                    partition.name, overrides=entry.overrides, topic_id=entry.topic_id
-                )
+                replica_dir.engine.promote_future(partition.name, entry)
                 arrived = opened_again(replica_dir, partition.name)
                 arrived.roles.follow(arrived.log_end_offset)
                 # The log start has not been stored under the new name yet.
@@ -204,7 +202,7 @@ class ReplicaMoves:
         entry = self._controller.entry(partition.topic)
         if entry is None:
             raise StorageError(f"{partition}: its topic was deleted")
-        return replica_dir.engine.open_future(partition, overrides=entry.overrides, topic_id=entry.topic_id)
+        return replica_dir.engine.open_future(partition, entry)
 
     # Threads.
 

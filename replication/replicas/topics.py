@@ -189,9 +189,7 @@ class TopicTable:
         for number in assigned:
             replica_dir = self._replica_dirs.get(number)
             if number not in before and replica_dir is not None and replica_dir.serves:
-                replica_dir.engine.hold_partitions(
-                    name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
-                )
+                replica_dir.engine.hold_partitions(name.topic, [name.partition], entry)
         with partition.lock:
             if not set(assigned) & set(partition.state.in_sync):
                 raise StorageError(f"{name}: the replicas in sync have changed meanwhile; try again")
@@ -248,9 +246,7 @@ class TopicTable:
         for replica_dir in self._replica_dirs.serving:
             held = [one for one in wanted if replica_dir.number in entry.partitions[one].assigned]
             if held:
-                replica_dir.engine.hold_partitions(
-                    name, held, overrides=entry.overrides, topic_id=entry.topic_id
-                )
+                replica_dir.engine.hold_partitions(name, held, entry)
 
     def _begin_partitions(self, partitions: Iterable[ReplicatedPartition]) -> None:
         for partition in partitions:

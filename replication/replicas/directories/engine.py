@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from topicfs.replication.replicas.directories.state_file import ReplicatedTopicEntry
 from topicfs.storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.directories import Directories, OpenDirectory
@@ -44,16 +45,19 @@ class ReplicaLogManager(LogManager):
         super().__init__(directories, registry, warnings, topics)
         self._futures = FutureLogs(directories.all[0])
 
-    def hold_partitions(
-        self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
-    ) -> None:
+    def hold_partitions(self, name: str, numbers: Iterable[int], entry: ReplicatedTopicEntry) -> None:
         """Create missing partitions of a topic in this directory (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(name)
             if topic is None:
-                config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
-                topic = LogTopic(name, topic_id=topic_id, config=config, overrides=overrides, partitions={})
+                topic = LogTopic(
+                    name,
+                    topic_id=entry.topic_id,
+                    config=self._config(entry),
+                    overrides=entry.overrides,
+                    partitions={},
+                )
             topic.put_partitions(self._changes.hold(topic, numbers))
             self._topics = by_name({**self._topics, name: topic})
         self._listeners.notify()
@@ -74,41 +78,31 @@ class ReplicaLogManager(LogManager):
         """Return the open copy of a partition that is moving to this directory; None if there is none."""
         return self._futures.get(partition)
 
-    def open_future(self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str) -> Log:
+    def open_future(self, partition: TopicPartition, entry: ReplicatedTopicEntry) -> Log:
         """Open or create the copy of a partition moving to this directory (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(partition.topic)
             if topic is not None and partition.partition in topic.served:
                 raise StorageError(f"{partition}: the replica is already here")
-            config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
-            return self._futures.open(partition, config, topic_id)
+            return self._futures.open(partition, self._config(entry), entry.topic_id)
 
-    def promote_future(
-        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
-    ) -> None:
+    def promote_future(self, partition: TopicPartition, entry: ReplicatedTopicEntry) -> None:
         """Turn a copy into this directory's partition; on disk on return (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             if self._futures.get(partition) is not None:
                 self._futures.promote(partition)
-            self.hold_partitions(
-                partition.topic, [partition.partition], overrides=overrides, topic_id=topic_id
-            )
+            self.hold_partitions(partition.topic, [partition.partition], entry)
 
-    def open_replacement(
-        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
-    ) -> Log:
+    def open_replacement(self, partition: TopicPartition, entry: ReplicatedTopicEntry) -> Log:
         """Return a new, empty copy that will replace a partition (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             self._futures.discard(partition)  # A copy left by a killed process is outdated.
-            config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
-            return self._futures.open(partition, config, topic_id, beside=True)
+            return self._futures.open(partition, self._config(entry), entry.topic_id, beside=True)
 
-    def put_replacement(
-        self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
-    ) -> None:
+    def put_replacement(self, partition: TopicPartition, entry: ReplicatedTopicEntry) -> None:
         """Replace a partition by its copy (blocking). If that fails, the partition gets an empty log.
 
         Raises StorageError, OSError.
@@ -118,9 +112,10 @@ class ReplicaLogManager(LogManager):
             try:
                 self._futures.promote(partition)
             finally:
-                self.hold_partitions(
-                    partition.topic, [partition.partition], overrides=overrides, topic_id=topic_id
-                )
+                self.hold_partitions(partition.topic, [partition.partition], entry)
+
+    def _config(self, entry: ReplicatedTopicEntry) -> TopicConfig:
+        return TopicConfig.from_overrides(entry.overrides, self._directories.config.topic_defaults)
 
     def discard_future(self, partition: TopicPartition) -> None:
         """Remove a partition's copy. Raises StorageError, OSError."""

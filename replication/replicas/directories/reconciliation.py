@@ -71,7 +71,7 @@ def _reconcile_topic(replica_dir: ReplicaDirectory, name: str, entry: Replicated
     engine = replica_dir.engine
     held = [number for number, state in entry.partitions.items() if replica_dir.number in state.assigned]
     if held:
-        engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+        engine.hold_partitions(name, held, entry)
         changes = _changes(engine.topic(name).overrides, entry)
         if changes:
             engine.alter_config(name, changes)

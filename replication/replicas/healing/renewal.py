@@ -137,9 +137,7 @@ class Renewals:
         if entry is None or partition.gone:
             raise RenewalError("its topic was deleted")
         rewrites = source.log.rewrites
-        log = replica_dir.engine.open_replacement(
-            partition.name, overrides=entry.overrides, topic_id=entry.topic_id
-        )
+        log = replica_dir.engine.open_replacement(partition.name, entry)
         try:
             self._copy(source.log, log)
             with self._changes, self._fetchers[replica_dir.number].held(), partition.lock:
@@ -182,7 +180,7 @@ class Renewals:
     ) -> None:
         name = partition.name
         self._controller.leave(partition, replica_dir.number)
-        replica_dir.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
+        replica_dir.engine.put_replacement(name, entry)
         arrived = opened_again(replica_dir, name)
         arrived.roles.follow(Offset(arrived.log_end_offset))
         self._controller.join(partition, replica_dir.number, arrived)
