@@ -44,10 +44,6 @@ from topicfs.storage.model import Offset
 _LOGGER = logging.getLogger(__name__)
 
 
-class RenewalError(StorageError):
-    """Raised if a replica cannot be copied."""
-
-
 class Renewals:
     """Copies replicas, one after another. Safe from any thread; calls block."""
 
@@ -77,11 +73,11 @@ class Renewals:
     def renew(self, partition: ReplicatedPartition, place: str) -> str:
         """Copy a damaged replica from a valid one (blocking); return the directory of the valid replica.
 
-        Raises RenewalError, StorageError, OSError.
+        Raises StorageError, OSError.
         """
         replica_dir = next((one for one in self._replica_dirs.serving if str(one) == place), None)
         if replica_dir is None:
-            raise RenewalError(f"{place} does not serve")
+            raise StorageError(f"{place} does not serve")
         with self._one:
             self._moves.check_none([partition])
             self._moves.renewed.add(partition.name)
@@ -110,7 +106,7 @@ class Renewals:
                     leader = partition.leader
                 if leader is not None and leader.number == one.number:
                     return leader
-        raise RenewalError("no other replica in sync is free of damage")
+        raise StorageError("no other replica in sync is free of damage")
 
     def _is_sound(self, partition: ReplicatedPartition, replica: Replica) -> bool:
         """Return whether a log has no damaged batch. Raises OSError, CopyMovedError."""
@@ -135,7 +131,7 @@ class Renewals:
     def _renew(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica) -> None:
         entry = self._controller.entry(partition.topic)
         if entry is None or partition.gone:
-            raise RenewalError("its topic was deleted")
+            raise StorageError("its topic was deleted")
         rewrites = source.log.rewrites
         log = replica_dir.engine.open_replacement(partition.name, entry)
         try:
@@ -145,7 +141,7 @@ class Renewals:
                 catch_up(source.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 if source.log.rewrites != rewrites:
-                    raise RenewalError(
+                    raise StorageError(
                         "the source was compacted meanwhile: the next scrub copies the replica"
                     )
                 self._replace(partition, replica_dir, entry)
@@ -166,14 +162,14 @@ class Renewals:
     def _check_same(
         self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica
     ) -> None:
-        """Raise RenewalError if the partition's replicas have changed since `source` was found to be a valid leader."""
+        """Raise StorageError if the replicas have changed since `source` was found to be a valid leader."""
         self._moves.check_none([partition])
         entry = self._controller.entry(partition.topic)
         if partition.gone or entry is None or partition.number not in entry.partitions:
-            raise RenewalError("its topic was deleted")
+            raise StorageError("its topic was deleted")
         is_there = source.log.offline_reason is None
         if partition.leader != source or not is_there or replica_dir.number not in partition.state.assigned:
-            raise RenewalError("its replicas changed meanwhile: the next scrub copies the replica")
+            raise StorageError("its replicas changed meanwhile: the next scrub copies the replica")
 
     def _replace(
         self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry
@@ -187,4 +183,4 @@ class Renewals:
 
     def _check_going_on(self) -> None:
         if self._stopping.is_set():
-            raise RenewalError("the data directories are being closed: the next scrub copies the replica")
+            raise StorageError("the data directories are being closed: the next scrub copies the replica")
