@@ -23,7 +23,7 @@ from topicfs.replication.replicas.directories.replica_directory import ReplicaDi
 from topicfs.replication.replicas.fetcher_thread import CopyingThread, opened_again
 from topicfs.replication.replicas.partition import FOLLOWER_FETCH_BYTES, ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import catch_up
-from topicfs.replication.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
+from topicfs.replication.replicas.rules.state import Move, ReplicaId, with_move
 from topicfs.storage.errors import InvalidConfigError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import ReportLine, reason_of
@@ -74,7 +74,7 @@ class ReplicaMoves:
             move = Move(self._source(partition, source), target)
             if partition.leader is not None:  # The leader is the source of the copy.
                 self._controller.check_removal(partition, [move.source], partition.leader.log)
-            self._controller.put_state(partition, begun_move(state, move))
+            self._controller.put_state(partition, with_move(state, move))
             self._stopped.discard(partition.name)
         _LOGGER.info(
             "%s: its replica in %s moves to %s",
@@ -93,7 +93,7 @@ class ReplicaMoves:
             try:
                 self.discard(partition)
                 with partition.lock:
-                    self._controller.put_state(partition, cancelled_move(partition.state))
+                    self._controller.put_state(partition, with_move(partition.state, None))
             finally:
                 self._stopped.discard(partition.name)
         _LOGGER.info(

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-from topicfs.replication.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
-from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
+from topicfs.replication.replicas.rules.follower import append_fetched, catch_up, match_segments
+from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState, high_watermark
 from topicfs.replication.replicas.served_partition import Replica, ServedPartition
 from topicfs.replication.replicas.sound_reads import SegmentHealer
 from topicfs.storage import errors
@@ -156,13 +156,13 @@ class ReplicatedPartition(ServedPartition):
             )
 
     def _serve(self, leader: Replica | None) -> None:
-        before, start = self._leader, self.log_start_offset
+        before, start = self.leader, self.log_start_offset
         self._cancel()
         self._cancel = lambda: None
         if before is not None and before != leader and self._config().compacts:
             # Record counts by file position may be different in the new leader's log.
             self._rewrites += before.log.rewrites + 1
-        self._leader = leader
+        self.leader = leader
         self._go_on_with(self._followers)
         if leader is None:
             self._serving = self._offline(self._reason(), start)
@@ -174,7 +174,7 @@ class ReplicatedPartition(ServedPartition):
     def _go_on_with(self, followers: tuple[Replica, ...]) -> None:
         self._followers = followers
         self._in_step = (
-            () if self._leader is None else tuple(one.log.parts for one in (self._leader, *followers))
+            () if self.leader is None else tuple(one.log.parts for one in (self.leader, *followers))
         )
 
     def _reason(self) -> str:
@@ -183,7 +183,7 @@ class ReplicatedPartition(ServedPartition):
 
     def join(self, number: ReplicaId, log: Log) -> bool:
         """Let a follower catch up and flush its log while appends wait; return False without a leader (blocking)."""
-        leader = self._leader
+        leader = self.leader
         if leader is None:
             return False
         catch_up(leader.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
@@ -199,16 +199,12 @@ class ReplicatedPartition(ServedPartition):
     def keep(self, in_sync: Sequence[ReplicaId]) -> None:
         with self.lock:
             self._go_on_with(tuple(one for one in self._followers if one.number in in_sync))
-            if self._leader is not None:
-                self._advance(self._leader.log)
+            if self.leader is not None:
+                self._advance(self.leader.log)
 
     @property
     def in_sync_replicas(self) -> int:
-        return len(self._followers) + (self._leader is not None)
-
-    def ends(self) -> dict[ReplicaId, LogEnd]:
-        leader = [] if self._leader is None else [self._leader]
-        return {one.number: log_end(one.log) for one in (*leader, *self._followers)}
+        return len(self._followers) + (self.leader is not None)
 
     def follow_high_watermark(self) -> None:
         """Pass the high watermark to the followers, which need it for retention and when they become leaders."""
@@ -325,7 +321,7 @@ class ReplicatedPartition(ServedPartition):
             self.listeners.notify()
 
     def _leading(self) -> Replica:
-        leader = self._leader
+        leader = self.leader
         if leader is None:
             raise errors.PartitionOfflineError(f"{self.name}: {self._reason()}")
         return leader
@@ -387,7 +383,7 @@ class ReplicatedPartition(ServedPartition):
 
     def _lose(self, replica: Replica, error: Exception) -> None:
         """Continue without a failed replica. Raises the error if no replica is left, or if the topic is deleted."""
-        if self.gone or (replica is self._leader and not self._followers):
+        if self.gone or (replica is self.leader and not self._followers):
             raise error
         self._controller.lost(self, replica.number, error)
 
@@ -410,7 +406,7 @@ class ReplicatedPartition(ServedPartition):
     @property
     def replicas_in_sync(self) -> tuple[Replica, ...]:
         """The replicas in sync, the leader first; empty while the partition is offline."""
-        leader = self._leader
+        leader = self.leader
         return () if leader is None else (leader, *self._followers)
 
     def delete_records(self, before: Offset) -> Offset:
@@ -437,10 +433,6 @@ class ReplicatedPartition(ServedPartition):
 
     def producers(self) -> list[ProducerEntry]:
         return self._leading().log.producers()
-
-    @property
-    def leader(self) -> Replica | None:
-        return self._leader
 
     def status(self) -> PartitionStatus:
         serving = self._serving

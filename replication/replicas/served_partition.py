@@ -52,7 +52,7 @@ class ServedPartition(ABC):
         """Held during appends and changes of roles."""
         self.listeners = Listeners()
         self._config = config
-        self._leader: Replica | None = None
+        self.leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
         self.lacking: Mapping[ReplicaId, Absence] = {}
         """For each incomplete replica, what it lacks."""
@@ -80,7 +80,7 @@ class ServedPartition(ABC):
     def _ask(self, ask: Callable[[Partition], T]) -> T:
         """Return the answer of the leader's log. If its disk fails, return the answer of the next leader's log."""
         while True:
-            serving, leader = self._serving, self._leader
+            serving, leader = self._serving, self.leader
             try:
                 return ask(serving)
             except (OSError, SegmentDeletedError) as error:
@@ -89,7 +89,7 @@ class ServedPartition(ABC):
                 if isinstance(error, SegmentDeletedError) or leader is None:
                     raise
                 with self.lock:
-                    if self._leader is leader:
+                    if self.leader is leader:
                         self._lose(leader, error)
 
     def read(
@@ -98,7 +98,7 @@ class ServedPartition(ABC):
         def read() -> Fetched:
             return self._ask(lambda log: log.read(offset, max_bytes=max_bytes, isolation=isolation))
 
-        leader, followers = self._leader, self._followers
+        leader, followers = self.leader, self._followers
         if leader is None or not followers:
             return read()
         asked = Asked(offset, max_bytes, isolation)
@@ -115,7 +115,7 @@ class ServedPartition(ABC):
         def look(log: Partition) -> TimestampOffset | None:
             return log.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
 
-        found, leader = self._ask(look), self._leader
+        found, leader = self._ask(look), self.leader
         if leader is None or leader.number not in self.lacking or is_compacted(leader.log):
             return found
         for follower in self._followers:  # A follower may have a record that the leader lost.
@@ -166,7 +166,7 @@ class ServedPartition(ABC):
 
     @property
     def config(self) -> TopicConfig:
-        leader = self._leader
+        leader = self.leader
         return self._config() if leader is None else leader.log.parts.config
 
     @property
@@ -176,19 +176,19 @@ class ServedPartition(ABC):
     @property
     def epochs(self) -> LeaderEpochs:
         """The leader epochs of the leader's log. Raises PartitionOfflineError."""
-        leader = self._leader
+        leader = self.leader
         if leader is None:
             raise PartitionOfflineError(f"{self.name}: no replica leads")
         return leader.log.epochs
 
     @property
     def rewrites(self) -> int:
-        leader = self._leader
+        leader = self.leader
         return self._rewrites + (self._serving.rewrites if leader is None else leader.log.parts.rewrites)
 
     @property
     def log_start_offset(self) -> Offset:
-        leader = self._leader
+        leader = self.leader
         return self._serving.log_start_offset if leader is None else leader.log.parts.state.start_offset
 
     @property

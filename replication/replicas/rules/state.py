@@ -118,12 +118,8 @@ def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaS
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
 
 
-def begun_move(state: ReplicaState, move: Move) -> ReplicaState:
+def with_move(state: ReplicaState, move: Move | None) -> ReplicaState:
     return _changed(state, moving=move)
-
-
-def cancelled_move(state: ReplicaState) -> ReplicaState:
-    return _changed(state, moving=None)
 
 
 def ended_move(state: ReplicaState) -> ReplicaState:

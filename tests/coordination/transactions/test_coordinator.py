@@ -388,7 +388,7 @@ def test_replicas_have_the_same_markers() -> None:
     own(partition).append(batch_of(run, b"v"), durable=True, guard=guard)
     coordinator.end(NAME, End(run, commit=True, version=2))
     assert ["v"] == read_lines(partition)
-    ends = {number: one.end_offset for number, one in disks.partition().ends().items()}
+    ends = {one.number: one.log.log_end_offset for one in disks.partition().replicas_in_sync}
     assert [2, 2] == list(ends.values())
     coordinator.close()
     engine.close()
