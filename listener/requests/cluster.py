@@ -42,7 +42,8 @@ def metadata(broker: Broker, request: Request) -> Values:
     if asked is None or (version == 0 and not asked):
         topics = [_described(broker, topic, request) for topic in broker.engine.topics().values()]
     else:
-        create = values.get("allowAutoTopicCreation", True) and broker.config.auto_create_topics
+        may = broker.config.auto_create_topics and not broker.engine.read_only
+        create = values.get("allowAutoTopicCreation", True) and may
         topics = [_asked(broker, one, request, create=create) for one in asked]
     all_operations = values.get("includeClusterAuthorizedOperations", False)
     return {
@@ -69,7 +70,9 @@ def _asked(broker: Broker, one: Values, request: Request, *, create: bool) -> Va
             topic = broker.topic_of({"topicId": unique})
         else:
             check_topic_name(name)
-            topic = broker.engine.topics().get(name) or _created(broker, name, create=create)
+            topic = broker.engine.topics().get(name) or (
+                broker.engine.create_topic(name) if create else broker.engine.topic(name)
+            )
     except REFUSALS as error:
         return {
             "errorCode": code_of(error),
@@ -80,13 +83,6 @@ def _asked(broker: Broker, one: Values, request: Request, *, create: bool) -> Va
             "topicAuthorizedOperations": _operations(request),
         }
     return _described(broker, topic, request)
-
-
-def _created(broker: Broker, name: str, *, create: bool) -> Topic:
-    """Create a topic on demand. Raises UnknownTopicError if it may not be created."""
-    if not create or broker.engine.read_only:
-        return broker.engine.topic(name)
-    return broker.engine.create_topic(name)
 
 
 def _described(broker: Broker, topic: Topic, request: Request) -> Values:

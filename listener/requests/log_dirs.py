@@ -7,24 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from topicfs.listener.broker import Broker, Request
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import StorageError
 from topicfs.storage.wire import Values
-
-
-class _Copy(NamedTuple):
-    """One replica of a partition in a data directory."""
-
-    directory: str
-    topic: str
-    partition: int
-    size: int
-    lag: int
-    arriving: bool
 
 
 def describe_log_dirs(broker: Broker, request: Request) -> Values:
@@ -35,15 +23,8 @@ def describe_log_dirs(broker: Broker, request: Request) -> Values:
     with broker.rest():
         for topic in broker.engine.topics().values():
             if wanted is None or topic.name in wanted:
-                for one in _copies(topic, None if wanted is None else wanted[topic.name]):
-                    places[one.directory][one.topic].append(
-                        {
-                            "partitionIndex": one.partition,
-                            "partitionSize": one.size,
-                            "offsetLag": one.lag,
-                            "isFutureKey": one.arriving,
-                        }
-                    )
+                for place, copy in _copies(topic, None if wanted is None else wanted[topic.name]):
+                    places[place][topic.name].append(copy)
     results = [
         {
             "errorCode": ErrorCode.NONE if directory.offline is None else ErrorCode.KAFKA_STORAGE_ERROR,
@@ -67,7 +48,8 @@ def _space(directory: str) -> Values:
     return {"totalBytes": -1, "usableBytes": -1}
 
 
-def _copies(topic: Topic, wanted: set[int] | None) -> Iterator[_Copy]:
+def _copies(topic: Topic, wanted: set[int] | None) -> Iterator[tuple[str, Values]]:
+    """Yield the data directory and the description of each replica of the wanted partitions."""
     for number, partition in topic.partitions().items():
         if wanted is not None and number not in wanted:
             continue
@@ -78,7 +60,11 @@ def _copies(topic: Topic, wanted: set[int] | None) -> Iterator[_Copy]:
                 if replica.log_bytes is not None:
                     lag = max(end - (replica.end_offset or 0), 0)
                     place = os.path.abspath(replica.place)  # noqa: PTH100
-                    yield _Copy(place, topic.name, number, replica.log_bytes, lag, replica.arriving)
+                    yield place, _copy(number, replica.log_bytes, lag, arriving=replica.arriving)
             if not status.replicas and partition.directory is not None:
                 place = os.path.abspath(Path(partition.directory).parent)  # noqa: PTH100
-                yield _Copy(place, topic.name, number, status.log_bytes or 0, 0, arriving=False)
+                yield place, _copy(number, status.log_bytes or 0, 0, arriving=False)
+
+
+def _copy(number: int, size: int, lag: int, *, arriving: bool) -> Values:
+    return {"partitionIndex": number, "partitionSize": size, "offsetLag": lag, "isFutureKey": arriving}
