@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar, cast
 from uuid import UUID
@@ -72,8 +72,12 @@ def find_coordinator(broker: Broker, request: Request) -> Values:
     return alone
 
 
+def groups_of(broker: Broker) -> EmbeddedGroups:
+    return cast(EmbeddedGroups, broker.engine.groups)
+
+
 def _requests(broker: Broker) -> ClientRequests:
-    return cast(EmbeddedGroups, broker.engine.groups).client_requests
+    return groups_of(broker).client_requests
 
 
 def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
@@ -223,7 +227,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
             return codes if broker.has(place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return codes[place]
 
-    return {"topics": _for_partitions(named, code_of)}
+    return {"topics": with_codes(named, code_of)}
 
 
 def _name_of(broker: Broker, one: Values) -> str | None:
@@ -236,8 +240,8 @@ def _name_of(broker: Broker, one: Values) -> str | None:
         return None
 
 
-def _for_partitions(
-    named: list[tuple[str | None, Values]], code_of: Callable[[str | None, int], int]
+def with_codes(
+    named: Sequence[tuple[str | None, Values]], code_of: Callable[[str | None, int], int]
 ) -> list[Values]:
     """Return the topics of a request with the code from `code_of` for each partition."""
     return [
@@ -350,7 +354,7 @@ def offset_delete(broker: Broker, request: Request) -> Values:
     def code_of(name: str | None, number: int) -> int:
         return codes.get(TopicPartition(name or "", number), Code.UNKNOWN_TOPIC_OR_PARTITION)
 
-    return {"errorCode": Code.NONE, "topics": _for_partitions([*named], code_of)}
+    return {"errorCode": Code.NONE, "topics": with_codes(named, code_of)}
 
 
 # Groups.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
-from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
 from topicfs.coordination.records.group_records import fits_key
 from topicfs.coordination.records.transaction_records import STATUSES
 from topicfs.coordination.transactions.transaction import NEVER_STARTED, End, ProducerRun
 from topicfs.listener.broker import Broker, Request
-from topicfs.listener.errors import REFUSALS, RefusedError, code_of, message_of
+from topicfs.listener.errors import REFUSALS, RefusedError, answer_or_error, code_of
+from topicfs.listener.requests.groups import groups_of, with_codes
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.disk.names import is_internal
@@ -56,10 +56,6 @@ def _code(ask: Callable[[], object], *, knows_fenced: bool = True) -> int:
 
 def _run(values: Values) -> ProducerRun:
     return ProducerRun(ProducerId(values["producerId"]), values["producerEpoch"])
-
-
-def _groups(broker: Broker) -> EmbeddedGroups:
-    return cast(EmbeddedGroups, broker.engine.groups)
 
 
 # Producers.
@@ -132,7 +128,8 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
         codes = {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
     else:
         name, run = one["transactionalId"], _run(one)
-        ask = partial(_add, broker, name, run, places, NEWER if version >= ADD_SINCE_SEVERAL else OLDER)
+        client = NEWER if version >= ADD_SINCE_SEVERAL else OLDER
+        ask = partial(broker.transactions.add_partitions, name, run, places, client)
         if one.get("verifyOnly", False):
             ask = partial(broker.transactions.check_partitions, name, run, places)
         with broker.rest():
@@ -145,18 +142,14 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
     return [{"name": name, "resultsByPartition": found} for name, found in results.items()]
 
 
-def _add(broker: Broker, name: str, run: ProducerRun, places: Iterable[TopicPartition], version: int) -> None:
-    broker.transactions.add_partitions(name, run, list(places), version)
-
-
 def add_offsets_to_txn(broker: Broker, request: Request) -> Values:
     """Answer AddOffsetsToTxn: the group's partition of `__consumer_offsets` is added to the transaction."""
     values = request.values
 
     def add() -> None:
-        partition = _groups(broker).coordinator_partition(values["groupId"])
+        partition = groups_of(broker).coordinator_partition(values["groupId"])
         place = TopicPartition(partition.topic, partition.number)
-        _add(broker, values["transactionalId"], _run(values), [place], OLDER)
+        broker.transactions.add_partitions(values["transactionalId"], _run(values), [place], OLDER)
 
     with broker.rest():
         code = _code(add, knows_fenced=request.version >= KNOWS_FENCED)
@@ -191,7 +184,7 @@ def verified(
     if asked:
         try:
             if adds:
-                _add(broker, name, run, asked, NEWER)
+                broker.transactions.add_partitions(name, run, asked, NEWER)
             else:
                 broker.transactions.check_partitions(name, run, asked)
         except RequestError as error:
@@ -232,25 +225,13 @@ def txn_offset_commit(broker: Broker, request: Request) -> Values:
     if code == Code.COORDINATOR_LOAD_IN_PROGRESS and version < COMMIT_SINCE_LOADING:
         code = Code.COORDINATOR_NOT_AVAILABLE
 
-    def code_at(place: TopicPartition) -> int:
+    def code_at(name: str | None, number: int) -> int:
+        place = TopicPartition(name or "", number)
         if place not in known:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return code or (codes if isinstance(codes, Code) else codes.get(place, Code.NONE))
 
-    topics = [
-        {
-            "name": topic["name"],
-            "partitions": [
-                {
-                    "partitionIndex": one["partitionIndex"],
-                    "errorCode": code_at(TopicPartition(topic["name"], one["partitionIndex"])),
-                }
-                for one in topic["partitions"]
-            ],
-        }
-        for topic in values["topics"]
-    ]
-    return {"topics": topics}
+    return {"topics": with_codes([(topic["name"], topic) for topic in values["topics"]], code_at)}
 
 
 def _committed(
@@ -260,7 +241,7 @@ def _committed(
     group, run = values["groupId"], _run(values)
     if not group or not fits_key(group):
         raise RequestError(Code.INVALID_GROUP_ID)
-    partition = _groups(broker).coordinator_partition(group)
+    partition = groups_of(broker).coordinator_partition(group)
     place = TopicPartition(partition.topic, partition.number)
     adds = version >= COMMIT_SINCE_NEWER
     guard = verified(broker, values["transactionalId"], run, {place: -1}, adds=adds)[place]
@@ -276,7 +257,7 @@ def _committed(
         generation=values.get("generationId", -1),
         version=0,  # An unknown group is answered with ILLEGAL_GENERATION in every version.
     )
-    return _groups(broker).commit_in_transaction(asked, *run, guard)
+    return groups_of(broker).commit_in_transaction(asked, *run, guard)
 
 
 def code_for_append(code: Code, *, knows_abortable: bool) -> Code:
@@ -407,21 +388,21 @@ def _described(broker: Broker, name: str) -> Values:
 def describe_producers(broker: Broker, request: Request) -> Values:
     """Answer DescribeProducers: the producers that each partition remembers."""
 
-    def partition_answer(name: str, number: int) -> Values:
-        answer: Values = {"partitionIndex": number, "errorCode": ErrorCode.NONE, "errorMessage": None}
-        try:
-            if not broker.has(TopicPartition(name, number)):
-                raise UnknownTopicError(f"{name}-{number}: no such partition")
-            entries = own(broker.engine.partition(name, number)).producers()
-        except REFUSALS as error:
-            return {**answer, "errorCode": code_of(error), "errorMessage": message_of(error)}
-        return {**answer, "activeProducers": list(map(_producer, entries))}
+    def producers(name: str, number: int) -> Values:
+        if not broker.has(TopicPartition(name, number)):
+            raise UnknownTopicError(f"{name}-{number}: no such partition")
+        return {
+            "activeProducers": list(map(_producer, own(broker.engine.partition(name, number)).producers()))
+        }
 
     return {
         "topics": [
             {
                 "name": one["name"],
-                "partitions": [partition_answer(one["name"], number) for number in one["partitionIndexes"]],
+                "partitions": [
+                    answer_or_error({"partitionIndex": number}, partial(producers, one["name"], number))
+                    for number in one["partitionIndexes"]
+                ],
             }
             for one in request.values["topics"]
         ],
