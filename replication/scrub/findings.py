@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topicfs.storage.errors import Finding
+from topicfs.storage.errors import Finding, StorageError
+from topicfs.storage.messages import reason_of
 
 
 class ScrubFinding(NamedTuple):
@@ -17,6 +19,19 @@ class ScrubFinding(NamedTuple):
         at = "" if self.finding.position is None else f" position {self.finding.position}:"
         healed = "" if self.healed_from is None else f" (healed from {self.healed_from})"
         return f"{self.finding.file}:{at} {self.finding.cause}{healed}"
+
+
+def healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
+    """Rewrite a file if there is a source for it. Return the finding with the result."""
+    if source is None:
+        return ScrubFinding(finding, None)
+    try:
+        write()
+    except (OSError, StorageError) as error:
+        return ScrubFinding(
+            finding._replace(cause=f"{finding.cause}; rewriting it failed: {reason_of(error)}"), None
+        )
+    return ScrubFinding(finding, source)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ New files of a closed segment are renamed into place, so that no reader sees a h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing, suppress
 
 from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard
@@ -25,7 +24,7 @@ class IndexCheck:
     def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
         """Read the indexes. `used` has, for each index, the size of its entries at the copy's end."""
         parts = copy.log.parts
-        self._findings: list[Finding] = []
+        self.findings: list[Finding] = []
         self._latest: int = NO_TIMESTAMP
         self._entries: list[OffsetEntries | TimeEntries] = []
         base_offset = copy.segment.base_offset
@@ -42,38 +41,34 @@ class IndexCheck:
             else:
                 self._entries.append(TimeEntries(path, data, base_offset))
             if len(data) < size:
-                self._findings.append(Finding(path, None, f"{len(data)} bytes instead of {size}"))
+                self.findings.append(Finding(path, None, f"{len(data)} bytes instead of {size}"))
         for one in self._entries:
-            self._findings += one.slots.shape(trimmed=True)
-            self._findings += one.ascend()
+            self.findings += one.slots.shape(trimmed=True)
+            self.findings += one.ascend()
 
     def compare(self, batches: Batches, position: int) -> None:
         """Compare the entries with the next adjacent batches, whose positions are relative to `position`."""
-        if self._findings or not len(batches):
+        if self.findings or not len(batches):
             return  # One finding is enough: both indexes are replaced.
         columns = ChunkColumns(batches, self._latest, position)
         self._latest = columns.latest_timestamps[-1]
         for one in self._entries:
-            self._findings += one.compare(columns)
+            self.findings += one.compare(columns)
 
     def is_sound(self, copy: Copy) -> bool:
         """Return whether all entries are right. Call this after all batches were compared."""
-        if not self._findings and copy.end:
+        if not self.findings and copy.end:
             for one in self._entries:
-                self._findings += one.finish()
-        return not self._findings
+                self.findings += one.finish()
+        return not self.findings
 
-    def first_findings(self) -> Iterator[Finding]:
-        """Yield only the first finding, because later ones may follow from it."""
-        yield from self._findings[:1]
 
-    def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
-        """Repair indexes; return their source. Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError."""
-        if copy.active:
-            _mend_active(copy, source, guard)
-        else:
-            _mend_sealed(copy, source, guard)
-        return "its batches" if source is None else source.place
+def mend_indexes(copy: Copy, source: Copy | None, guard: Guard) -> None:
+    """Repair indexes. Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError."""
+    if copy.active:
+        _mend_active(copy, source, guard)
+    else:
+        _mend_sealed(copy, source, guard)
 
 
 def _check_there(copy: Copy) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend
-from topicfs.replication.scrub.findings import ScrubFinding
-from topicfs.replication.scrub.indexes import IndexCheck
+from topicfs.replication.scrub.findings import ScrubFinding, healed
+from topicfs.replication.scrub.indexes import IndexCheck, mend_indexes
 from topicfs.replication.scrub.verdict import Bounds, judge, judge_first
 from topicfs.storage.checkpoints.leader_epochs import Entries
 from topicfs.storage.codec.batch import scan
@@ -291,21 +292,15 @@ class SegmentScrub:
         for copy in self._copies:
             if copy.place not in self._damaged and copy.place not in sound:
                 source = next((one for one in sound.values() if one.end == copy.end), None)
-                self._heal_index(copy, source)
-
-    def _heal_index(self, copy: Copy, source: Copy | None) -> None:
-        check = self._indexes[copy.place]
-        for finding in check.first_findings():
-            if not self._scrubbing.heals:
-                self._scrubbing.report(ScrubFinding(finding, None), batch=False)
-                continue
-            try:
-                origin = check.mend(copy, source, self._scrubbing.guard)
-            except (OSError, StorageError) as error:
-                cause = f"{finding.cause}; rewriting it failed: {reason_of(error)}"
-                self._scrubbing.report(ScrubFinding(finding._replace(cause=cause), None), batch=False)
-            else:
-                self._scrubbing.report(ScrubFinding(finding, origin), batch=False)
+                origin = "its batches" if source is None else source.place
+                mend_both = partial(mend_indexes, copy, source, self._scrubbing.guard)
+                # Later findings may follow from the first.
+                found = healed(
+                    self._indexes[copy.place].findings[0],
+                    mend_both,
+                    origin if self._scrubbing.heals else None,
+                )
+                self._scrubbing.report(found, batch=False)
 
 
 def _as_now(copy: Copy) -> tuple[Copy, tuple[int, int]]:

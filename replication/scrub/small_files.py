@@ -5,21 +5,20 @@ A file that differs from the engine's memory is rewritten. A bad snapshot is cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from topicfs.replication.scrub.copies import Copy, end_of
-from topicfs.replication.scrub.findings import ScrubFinding
+from topicfs.replication.scrub.findings import ScrubFinding, healed
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.leader_epochs import encode_epochs
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
 from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
-from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding, StorageError
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.indexes.transaction_index import encode as encode_span
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
 from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
@@ -40,9 +39,7 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
         if found_bytes == known or not (found_bytes or log.epochs.entries):
             return
         finding = Finding(path, None, "differs from the leader epochs of the log")
-        found = _healed(
-            finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None
-        )
+        found = healed(finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None)
     yield found
 
 
@@ -55,7 +52,7 @@ def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[S
             return
         finding = Finding(path, None, "differs from the id of the topic")
         write = partial(write_topic_id_again, parts.files, parts.directory, topic_id)
-        found = _healed(finding, write, MEMORY if heals else None)
+        found = healed(finding, write, MEMORY if heals else None)
     yield found
 
 
@@ -81,7 +78,7 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
         if found_bytes == b"".join(map(encode_span, spans)):
             return
         finding = Finding(path, None, "differs from the aborted transactions of the segment")
-        found = _healed(finding, partial(_write_aborted, copy, spans), MEMORY if heals else None)
+        found = healed(finding, partial(_write_aborted, copy, spans), MEMORY if heals else None)
     yield found
 
 
@@ -101,8 +98,8 @@ def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[Scru
         finding = Finding(path, None, "differs from the aborted transactions of the other replicas")
         with copy.log.parts.lock:
             write = partial(_write_aborted, copy, found[best])
-            healed = _healed(finding, write, best.place if heals and is_most else None)
-        yield healed
+            rewritten = healed(finding, write, best.place if heals and is_most else None)
+        yield rewritten
 
 
 def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
@@ -134,7 +131,7 @@ def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]
             continue
         source, good = sound[0] if sound and heals else (None, b"")
         files = copy.log.parts.files
-        yield _healed(problem, partial(write_atomically, files, path, good), source)
+        yield healed(problem, partial(write_atomically, files, path, good), source)
 
 
 def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
@@ -152,16 +149,3 @@ def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
     except CorruptionError as error:
         return path, data, Finding.of(error)
     return path, data, None
-
-
-def _healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
-    """Rewrite a file if there is a source for it. Return the finding with the result."""
-    if source is None:
-        return ScrubFinding(finding, None)
-    try:
-        write()
-    except (OSError, StorageError) as error:
-        return ScrubFinding(
-            finding._replace(cause=f"{finding.cause}; rewriting it failed: {reason_of(error)}"), None
-        )
-    return ScrubFinding(finding, source)
