@@ -12,8 +12,7 @@ from topicfs.inspection.dump.indexes import (
     dump_time_index,
     dump_transaction_index,
 )
-from topicfs.inspection.dump.log import dump_log
-from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.log import DumpOptions, dump_log
 from topicfs.inspection.dump.report import DumpReport
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.errors import CorruptionError

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from topicfs.inspection.dump.log import FILE_START, base_offset_of, batches, records
-from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.log import FILE_START, DumpOptions, base_offset_of, batches, records
 from topicfs.inspection.dump.report import DumpReport, OffsetMismatch, TimestampMismatch, optional_long
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.filesystem import FileSystem

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from topicfs.inspection.dump.decoders import RecordDecoder, decode_record
-from topicfs.inspection.dump.options import UNLIMITED_BYTES, DumpOptions
 from topicfs.inspection.dump.report import DumpReport, optional_long
 from topicfs.storage.codec.batch import scan, verify_checksum
 from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
@@ -19,6 +19,7 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, InvalidNameError, TornBatchError
 from topicfs.storage.model import Offset, Position, Record
 
+UNLIMITED_BYTES = 2**31 - 1
 BEFORE_FIRST = Offset(-1)
 """The offset that Kafka's tool assumes before a file's first record, whatever the file's base offset is."""
 
@@ -34,6 +35,36 @@ KEY_POSITION = (22, 30)
 
 BATCHES_AT_A_TIME = 1024
 """Number of batch headers kept in memory. The limit matters for a 1 GiB segment of small batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpOptions:
+    """The options of kafka-dump-log, under the same names."""
+
+    print_data_log: bool = False
+    """Print the key and value of each record; implies `deep_iteration`."""
+    decoder: RecordDecoder | None = None
+    """Decode keys and values as records of a coordinator's topic; implies `print_data_log`."""
+    deep_iteration: bool = False
+    """Print a line per record, not only per batch."""
+    skip_record_metadata: bool = False
+    """Do not print a record's metadata, only its key and value."""
+    verify_index_only: bool = False
+    """Only compare indexes with their segment, without printing entries."""
+    index_sanity_check: bool = False
+    """Only do the check that a broker does of each index when it starts."""
+    max_bytes: int = UNLIMITED_BYTES
+    """Maximum number of bytes read from a segment."""
+    max_message_size: int = 5 * 1024 * 1024
+    """Largest batch, in bytes, that an index entry may point to."""
+
+    @property
+    def records(self) -> bool:
+        return self.deep_iteration or self.contents
+
+    @property
+    def contents(self) -> bool:
+        return self.print_data_log or self.decoder is not None
 
 
 def base_offset_of(path: Path) -> Offset:

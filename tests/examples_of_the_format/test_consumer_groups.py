@@ -14,7 +14,7 @@ from topicfs.coordination.records.group_records import (
 )
 from topicfs.inspection.dump.decoders import RecordDecoder
 from topicfs.inspection.dump.files import dump
-from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.log import DumpOptions
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.native import NativeFileSystem

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from topicfs.inspection.dump.files import DumpLine, dump
-from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.log import DumpOptions
 from topicfs.inspection.dump.report import optional_long
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.compression.codecs import deflate

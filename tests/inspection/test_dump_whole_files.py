@@ -9,7 +9,7 @@ import pytest
 
 from topicfs.inspection.dump.decoders import RecordDecoder
 from topicfs.inspection.dump.files import dump
-from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.log import DumpOptions
 from topicfs.storage.disk.native import NativeFileSystem
 
 VECTORS = Path(__file__).parents[1] / "vectors"

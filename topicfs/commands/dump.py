@@ -10,7 +10,7 @@ import click
 from topicfs.examples import ExampleCommand
 from topicfs.inspection.dump.decoders import RecordDecoder
 from topicfs.inspection.dump.files import dump as dump_files
-from topicfs.inspection.dump.options import UNLIMITED_BYTES, DumpOptions
+from topicfs.inspection.dump.log import UNLIMITED_BYTES, DumpOptions
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.messages import printable
 
