@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import RLock
 
 from topicfs.coordination.embedded_groups import make_groups
@@ -18,11 +19,7 @@ from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.directories.agreement import Agreement
 from topicfs.replication.replicas.directories.histories import check_returned
 from topicfs.replication.replicas.directories.reconciliation import adopt, reconcile
-from topicfs.replication.replicas.directories.replica_directory import (
-    DirectoriesWithCopies,
-    ReplicaDirectories,
-    ReplicaDirectory,
-)
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories, ReplicaDirectory
 from topicfs.replication.replicas.fetcher_thread import FetcherThread
 from topicfs.replication.replicas.healing.healer import Healer
 from topicfs.replication.replicas.healing.renewal import Renewals
@@ -111,11 +108,10 @@ class ReplicatedEngine:
         self.controller.segment_healer = self._healer.segment_healer
         self.controller.future_log = self._moves.future_log
         self.groups = make_groups(self, settings.config, clock)
-        copies = DirectoriesWithCopies(replica_dirs, self.controller.directory_failed)
-        journal = partial(QueueJournal, replica_dirs.files, copies.directories, copies.failed)
-        self.share_groups = QueueGroups(self, journal, clock)
-        self._commits = CommitRecord(replica_dirs.files, copies.directories, copies.failed)
-        self.producers = ProducerRegistry(replica_dirs.files, copies.directories, copies.failed)
+        copies = replica_dirs.files, replica_dirs.paths, self._copy_failed
+        self.share_groups = QueueGroups(self, partial(QueueJournal, *copies), clock)
+        self._commits = CommitRecord(*copies)
+        self.producers = ProducerRegistry(*copies)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # Queries.
@@ -207,6 +203,15 @@ class ReplicatedEngine:
             replica_dir.engine.redirect_writes(self, self._commits)
         except (StorageError, OSError) as error:
             replica_dir.fail(f"failed: {reason_of(error)}")
+
+    def _copy_failed(self, directory: Path, error: OSError) -> None:
+        """Mark a directory as failed immediately. Later appends then neither wait for it nor count it as in sync."""
+        # The caller holds the locks of groups and records. This cannot deadlock, because no thread that holds
+        # a partition's lock takes these locks.
+        for replica_dir in self._replica_dirs:
+            if replica_dir.path == directory:
+                replica_dir.fail(f"failed: {reason_of(error)}")
+                self.controller.directory_failed(replica_dir)
 
     def _update_record_copies(self, stale: Iterable[ReplicaDirectory]) -> None:
         paths = [replica_dir.path for replica_dir in stale]

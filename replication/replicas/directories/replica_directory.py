@@ -270,6 +270,10 @@ class ReplicaDirectories:
     def serving(self) -> tuple[ReplicaDirectory, ...]:
         return tuple(replica_dir for replica_dir in self if replica_dir.serves)
 
+    def paths(self) -> list[Path]:
+        """Return the paths of the directories that are online."""
+        return [replica_dir.path for replica_dir in self.serving]
+
 
 def restore_topic_ids(
     files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
@@ -282,25 +286,3 @@ def restore_topic_ids(
             if number in state.assigned and name in there and topic_id_of(path / name, files) is None:
                 write_topic_id_again(files, path / name, entry.topic_id)
                 warn(f"{path / name}: its partition.metadata was missing or damaged, and was rewritten")
-
-
-class DirectoriesWithCopies:
-    """The directories that have a copy of each `storage.checkpoints.copies.RecordCopies` and of the `QueueJournal`."""
-
-    def __init__(
-        self, replica_dirs: ReplicaDirectories, directory_failed: Callable[[ReplicaDirectory], None]
-    ) -> None:
-        self._replica_dirs = replica_dirs
-        self._directory_failed = directory_failed
-
-    def directories(self) -> Sequence[Path]:
-        return tuple(replica_dir.path for replica_dir in self._replica_dirs.serving)
-
-    def failed(self, directory: Path, error: OSError) -> None:
-        """Mark a directory as failed immediately. Later appends then neither wait for it nor count it as in sync."""
-        # The caller holds the locks of groups and records. This cannot deadlock, because no thread that holds
-        # a partition's lock takes these locks.
-        for replica_dir in self._replica_dirs:
-            if replica_dir.path == directory:
-                replica_dir.fail(f"failed: {reason_of(error)}")
-                self._directory_failed(replica_dir)

@@ -59,7 +59,7 @@ class Healer:
         self._stopped = False
         self.scrubber = Scrubber(
             lambda: map(self._scrubbed, partitions()),
-            lambda: [replica_dir.path for replica_dir in replica_dirs.serving],
+            replica_dirs.paths,
             replica_dirs.files,
             clock=clock,
             warn=warn,
