@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from topicfs.inspection.dump.log import FILE_START, DumpOptions, base_offset_of, batches, records
-from topicfs.inspection.dump.report import DumpReport, OffsetMismatch, TimestampMismatch, optional_long
+from topicfs.inspection.dump.report import DumpReport, optional_long
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.errors import CorruptBatchError, CorruptionError
@@ -64,13 +64,13 @@ def dump_time_index(
         batch = next((header for header in candidates if header.last_offset >= entry.offset), None)
         if batch is None or batch.last_offset != entry.offset:
             found = Offset(-1) if batch is None else batch.last_offset
-            report.offsets_not_found[str(path)].append(OffsetMismatch(entry.offset, found))
+            report.offsets_not_found[str(path)].append((entry.offset, found))
         else:
             latest = max((record.timestamp for record in records(segment, batch, log)), default=NO_TIMESTAMP)
             if latest != entry.timestamp:
-                report.time_mismatches[str(path)].append(TimestampMismatch(entry.timestamp, latest))
+                report.time_mismatches[str(path)].append((entry.timestamp, latest))
             if previous >= entry.timestamp:
-                report.times_out_of_order[str(path)].append(TimestampMismatch(entry.timestamp, previous))
+                report.times_out_of_order[str(path)].append((entry.timestamp, previous))
         if not options.verify_index_only:
             yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
         previous = entry.timestamp

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeAlias, TypeVar
 
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.partitioning import hash_map_order
@@ -13,42 +12,24 @@ from topicfs.storage.partitioning import hash_map_order
 T = TypeVar("T")
 
 
-class OffsetMismatch(NamedTuple):
-    """An index entry's offset, and the last offset of the batch that it points to."""
-
-    index_offset: Offset
-    log_offset: Offset
+TimestampMismatch: TypeAlias = tuple[Timestamp, Timestamp]
+"""A time index entry's timestamp, and the timestamp that it contradicts: the batch's or the previous entry's."""
 
 
-class TimestampMismatch(NamedTuple):
-    """A time index entry's timestamp, and the timestamp that it contradicts: the batch's or the previous entry's."""
-
-    index_timestamp: Timestamp
-    other_timestamp: Timestamp
-
-
-@dataclass(frozen=True, slots=True)
 class DumpReport:
     """The findings of a dump; each mapping's key is the absolute path of a file."""
 
-    index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    """The index entries that point to a wrong batch: each entry's offset, and the last offset of that batch."""
-    time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """Time index entries whose timestamp is not the timestamp of their batch."""
-    times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """Time index entries that are not later than the previous entry."""
-    offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """Time index entries whose offset is not the last of a batch."""
-    gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
-    """Pairs of a record's offset and the next record's offset, if the second is not the first plus 1."""
+    def __init__(self) -> None:
+        self.index_mismatches: defaultdict[str, dict[Offset, Offset]] = defaultdict(dict)
+        """The index entries that point to a wrong batch: each entry's offset, and the last offset of that batch."""
+        self.time_mismatches: defaultdict[str, list[TimestampMismatch]] = defaultdict(list)
+        """Time index entries whose timestamp is not the timestamp of their batch."""
+        self.times_out_of_order: defaultdict[str, list[TimestampMismatch]] = defaultdict(list)
+        """Time index entries that are not later than the previous entry."""
+        self.offsets_not_found: defaultdict[str, list[tuple[Offset, Offset]]] = defaultdict(list)
+        """Time index entries whose offset is not the last of a batch: this offset, and the last offset of the batch."""
+        self.gaps: defaultdict[str, dict[Offset, Offset]] = defaultdict(dict)
+        """Pairs of a record's offset and the next record's offset, if the second is not the first plus 1."""
 
     def lines(self) -> Iterator[str]:
         """Yield Kafka's lines for standard error, in its order."""
@@ -62,8 +43,8 @@ class DumpReport:
         )
         for file, missing in _walk(self.offsets_not_found):
             yield f"The following indexed offsets are not found in :{file}"
-            for entry in missing:
-                yield f"Indexed offset: {entry.index_offset}, found log offset: {entry.log_offset}"
+            for indexed, found in missing:
+                yield f"Indexed offset: {indexed}, found log offset: {found}"
         for file, offsets in _walk(self.gaps):
             yield f"Non-consecutive offsets in {file}"
             for offset in sorted(offsets):
@@ -73,8 +54,8 @@ class DumpReport:
 def _times(findings: Mapping[str, list[TimestampMismatch]], title: str, other: str) -> Iterator[str]:
     for file, mismatches in _walk(findings):
         yield f"{title} :{file}"
-        for mismatch in mismatches:
-            yield f"  Index timestamp: {mismatch.index_timestamp}, {other}: {mismatch.other_timestamp}"
+        for indexed, contradicted in mismatches:
+            yield f"  Index timestamp: {indexed}, {other}: {contradicted}"
 
 
 def _walk(findings: Mapping[str, T]) -> Iterator[tuple[str, T]]:
