@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
+from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.inspection.check.segment import Advance
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.meta_properties import has_replicas, read_meta_properties
@@ -100,8 +100,7 @@ class DirectoryCheck:
 
     def partition(self, partition: TopicPartition) -> PartitionCheck:
         """Return the check of one partition. Raises FileNotFoundError if the partition was deleted meanwhile."""
-        situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
-        return PartitionCheck(self.partitions[partition], situation, self._files)
+        return PartitionCheck(self.partitions[partition], self._files, in_use=self.in_use, clean=self._clean)
 
     def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
         """Compare a checked partition with the checkpoints and with the other partitions of its topic."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from topicfs.inspection.check.segment import (
@@ -22,20 +21,16 @@ from topicfs.storage.model import Offset, Position
 from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectorySituation:
-    in_use: bool
-    clean: bool
-    """True if the directory has the clean-shutdown mark."""
-
-
 class PartitionCheck:
     """The check of one partition. Call `own_findings`, check each of `segments` in any process, then call `joined`."""
 
-    def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
-        """List the directory. Raises FileNotFoundError if it does not exist."""
+    def __init__(self, directory: Path, files: FileSystem, *, in_use: bool, clean: bool) -> None:
+        """List the directory. Raises FileNotFoundError if it does not exist.
+
+        `clean` is True if the data directory has the clean-shutdown mark.
+        """
         self._directory = directory
-        self._situation = situation
+        self._in_use, self._clean = in_use, clean
         self._files = files
         self.topic_id: str | None = None
         self.end_offset: Offset | None = None
@@ -65,8 +60,8 @@ class PartitionCheck:
 
     def own_findings(self) -> Iterator[Finding]:
         """Check the small files. Raises FileNotFoundError if a running owner removed the partition meanwhile."""
-        found = lasting(self._check_own, in_use=self._situation.in_use)
-        if found and self._situation.in_use:
+        found = lasting(self._check_own, in_use=self._in_use)
+        if found and self._in_use:
             self._files.list_directory(self._directory)
         yield from found
 
@@ -82,7 +77,7 @@ class PartitionCheck:
             try:
                 size = self._files.size(self._log(base_offset))
             except FileNotFoundError:
-                if not self._situation.in_use:
+                if not self._in_use:
                     raise
                 continue
             yield SegmentWork(
@@ -90,8 +85,8 @@ class PartitionCheck:
                 base_offset=base_offset,
                 log_bytes=size,
                 active=base_offset == self._bases[-1],
-                in_use=self._situation.in_use,
-                clean=self._situation.clean,
+                in_use=self._in_use,
+                clean=self._clean,
             )
 
     def joined(self, spans: Sequence[CheckedSegment]) -> Iterator[Finding]:
@@ -99,7 +94,7 @@ class PartitionCheck:
         # If the owner has just deleted segments, the leader epochs may still begin at a deleted segment.
         start = self._epochs[0].start_offset if self._epochs and not self._deletes else None
         for before, span in zip([start, *(one.end_offset for one in spans)], spans, strict=False):
-            if before is not None and before < span.base_offset and not self._situation.in_use:
+            if before is not None and before < span.base_offset and not self._in_use:
                 cause = f"offsets {before} to {span.base_offset - 1} are missing before it"
                 self.missing.append(Finding(self._log(span.base_offset), None, cause))
         end_offset = Offset(0)
@@ -111,7 +106,7 @@ class PartitionCheck:
         if [span.base_offset for span in spans[-1:]] != self._bases[-1:]:
             return
         self.end_offset = end_offset
-        if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > end_offset:
+        if self._epochs and not self._in_use and self._epochs[-1].start_offset > end_offset:
             epoch, start = self._epochs[-1]
             cause = f"epoch {epoch} starts at {start}, beyond the log's end {end_offset}"
             yield Finding(self._directory / names.LEADER_EPOCHS, None, cause)
@@ -121,11 +116,11 @@ class PartitionCheck:
 
         A running owner may have compacted it together with the segment before it.
         """
-        return not self._situation.in_use or self._files.exists(self._log(base_offset))
+        return not self._in_use or self._files.exists(self._log(base_offset))
 
     def _is_left_over(self, index: names.SegmentFileName) -> bool:
         """Return whether an index is left over without a log. A running owner may have removed both."""
-        return not self._situation.in_use or (
+        return not self._in_use or (
             self._files.exists(self._directory / names.segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))
         )
@@ -151,7 +146,7 @@ class PartitionCheck:
         except CorruptionError as error:
             yield Finding.of(error)
         except FileNotFoundError:
-            if not self._situation.in_use:
+            if not self._in_use:
                 raise
 
     def _check_topic_id(self) -> Iterator[Finding]:

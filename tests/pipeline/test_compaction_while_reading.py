@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: it comes with t
 
 from tests.pipeline.test_reading_segments import SCHEMA
 from topicfs.inspection.check import segment
-from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
+from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.pipeline.places.place import place_of
 from topicfs.pipeline.report.collector import collect, find_parts
 from topicfs.pipeline.source import directories
@@ -166,8 +166,7 @@ def test_an_index_whose_log_is_being_replaced_is_no_left_over(tmp_path, in_use):
         fill(engine, 0, 60)
     log = min((tmp_path / "orders-0").glob("*.log"))
     renamed = log.rename(log.with_suffix(".log.deleted"))
-    situation = DirectorySituation(in_use=in_use, clean=False)
-    check = PartitionCheck(log.parent, situation, NativeFileSystem(read_only=True))
+    check = PartitionCheck(log.parent, NativeFileSystem(read_only=True), in_use=in_use, clean=False)
     assert 2 == len(list(check.own_findings()))
     renamed.rename(log)
     assert (0 if in_use else 2) == len(list(check.own_findings()))

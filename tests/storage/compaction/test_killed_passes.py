@@ -9,7 +9,7 @@ from tests.doubles.logs import DIRECTORY
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_nodes import BLOCK_BYTES
-from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
+from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
@@ -73,8 +73,8 @@ def newest(log: CompactedLog) -> dict[bytes | None, Record]:
 
 def findings(log: CompactedLog) -> list[object]:
     """Return what `topicfs check` reports for the partition."""
-    situation = DirectorySituation(in_use=False, clean=True)
-    return list(PartitionCheck(DIRECTORY, situation, log.disk.read_only_view()).findings(lambda _: None))
+    check = PartitionCheck(DIRECTORY, log.disk.read_only_view(), in_use=False, clean=True)
+    return list(check.findings(lambda _: None))
 
 
 def outcome() -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import batch, marker, sized_batch
-from topicfs.inspection.check.partition import DirectorySituation, PartitionCheck
+from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
 from topicfs.storage.codec.records import BatchStamp
 from topicfs.storage.model import ProducerId
@@ -154,9 +154,7 @@ def ended_and_done_again(
 def findings(on_disk: LogOnDisk) -> list[object]:
     """Return what `topicfs check` reports for the partition."""
     view = on_disk.disk.read_only_view()
-    return list(
-        PartitionCheck(DIRECTORY, DirectorySituation(in_use=False, clean=True), view).findings(lambda _: None)
-    )
+    return list(PartitionCheck(DIRECTORY, view, in_use=False, clean=True).findings(lambda _: None))
 
 
 def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point() -> None:
