@@ -190,7 +190,7 @@ class ClusterEngine:
 
     def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol hands settings to every engine
         raise errors.StorageError(
-            "a cluster's brokers have their own settings; topicfs config changes those of a topic"
+            "the settings of a cluster's brokers cannot be changed here; topicfs config changes settings of a topic"
         )
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:
@@ -207,7 +207,7 @@ class ClusterEngine:
         """Do nothing: brokers do their own maintenance."""
 
     def keep_log_starts(self) -> None:
-        """Do nothing: brokers keep the log starts."""
+        """Do nothing: the brokers store the log starts on disk."""
 
     def close(self) -> None:
         self.groups.close()
@@ -246,7 +246,7 @@ class ClusterEngine:
             raise errors.TopicNotEmptyError(topic.name, records)
 
     def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
-        """Refresh until `shown` returns True for the topic (blocking). Raises ClusterError after a time limit."""
+        """Refresh metadata until `shown` returns True for the topic (blocking). Raises ClusterError after a limit."""
 
         def seen() -> bool:
             with suppress(errors.ClusterError):  # The change was made; a later refresh may show it.

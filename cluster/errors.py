@@ -90,7 +90,7 @@ INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
 DELETED = frozenset({UNKNOWN_TOPIC_ID, 42})
-"""Error codes for a deleted topic id; 42 is INVALID_REQUEST: during an upgrade from Kafka 2.7, topics have no ids."""
+"""Error codes for a deleted topic id. 42 is INVALID_REQUEST, an answer during upgrades from Kafka 2.7 (without ids)."""
 
 _ACL = (
     "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "

@@ -114,7 +114,7 @@ def from_topicfs_json(
 
 
 class _Payloads(NamedTuple):
-    """The column of payloads, and the column of headers that may have the payloads' frames."""
+    """The column of payloads, and the column of record headers, in which a frame may be."""
 
     column: Column | str
     headers: Column | str | None

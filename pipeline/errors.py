@@ -64,7 +64,7 @@ class NoArchiveError(PipelineError):
 
 
 class Raised(NamedTuple):
-    """An error of the format, parsed from the text of a Spark error."""
+    """An error of `format("topicfs")`, parsed from the text of a Spark error."""
 
     condition: str
     message: str

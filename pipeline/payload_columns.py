@@ -60,7 +60,7 @@ def decoded_column(
 ) -> Column:
     """Return the column of decoded payloads, a struct as in `RESULT`. See `topicfs.spark.from_topicfs_avro`.
 
-    `columns` are the column of payloads, and the column of headers that may have their frames (or None).
+    `columns` are the column of payloads, and the column that `header_column` returns (or None).
     """
     check_libraries(kind)
     decoder = _Decoder(kind, _kept(path, client_config), places)

@@ -1,4 +1,4 @@
-"""Errors of Spark's format as a user sees them: a condition and one sentence, without a Python worker's traceback."""
+"""Errors of `format("topicfs")` as a user sees them: a condition and one sentence, without a traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class TopicfsException(PySparkException):
-    """An error of the format. Only its text passes through Spark: `[TOPICFS_DATA_LOSS] orders-0: …`."""
+    """An error of `format("topicfs")`. Only its text passes through Spark: `[TOPICFS_DATA_LOSS] orders-0: …`."""
 
     def __init__(self, error: StorageError | OSError) -> None:
         super().__init__(message=str(error), errorClass=condition_of(type(error)))

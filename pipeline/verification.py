@@ -97,7 +97,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """Find partitions that occur twice in the directories of one broker; two brokers may share a partition."""
+        """Find partitions that occur twice in one broker's directories. Two brokers may have the same partition."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)

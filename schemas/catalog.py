@@ -143,7 +143,7 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Query the sources in order. Raises UnavailableSchemaError if a source failed and no other source has it."""
+        """Query the sources in order. Raises UnavailableSchemaError if one failed and no other has the schema."""
         failure: Exception | None = None
         for source in self._sources:
             try:
@@ -171,7 +171,10 @@ def _codec_of(
 def needed_by(
     schema: PayloadSchema, source: SchemaSource, check: Callable[[], None] = lambda: None
 ) -> dict[str, PayloadSchema]:
-    """Return all schemas that a schema needs, in order of need; `check` is called before each. Raises SchemaError."""
+    """Return all schemas that `schema` needs, each after its own needs; `check` is called before each lookup.
+
+    Raises SchemaError.
+    """
     found: dict[str, PayloadSchema] = {}
     under_way: set[tuple[str, int]] = set()
 

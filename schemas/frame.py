@@ -61,7 +61,7 @@ def framed(number: int, message: bytes) -> bytes:
 
 
 def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
-    """Parse the path to a Protobuf type; return path and end. Raises ValueError if torn or longer than `most` steps."""
+    """Parse the path to a Protobuf type; return path and end. Raises ValueError if cut off, or over `most` steps."""
     size, at = _zigzag(data, 0)
     if not 0 <= size <= most:
         raise ValueError(f"the path to the type has {size} steps")

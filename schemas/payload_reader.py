@@ -1,4 +1,4 @@
-"""A reader of payloads, for which an unknown schema stays unknown, and a writer that uses the newest schema."""
+"""Decodes payloads, each always to the same text, and encodes values by the newest schema of a subject."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ lookup.
 
 
 class Decoded(NamedTuple):
-    """A message as JSON on one line; None if the message cannot be decoded."""
+    """A decoded message: `text` is JSON on one line, or None if the message cannot be decoded."""
 
     text: bytes | None
     schema_id: SchemaId
 
 
 class PayloadReader:
-    """Decodes messages of one language, always to the same text. Safe from any thread; decoding may block for long."""
+    """Decodes messages whose schemas are in one language. Safe from any thread; decoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
         """Decode with a catalog. Pass `lasting=False` if the reader makes only one pass over the messages.

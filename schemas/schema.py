@@ -89,7 +89,7 @@ def context_of(subject: str) -> str:
 
 
 def in_context(subject: str, context: str) -> str:
-    """Return the name of a subject with its context, unless the name already has one."""
+    """Return the name of a subject in a context; a subject that already names a context is not changed."""
     return f":{context}:{subject}" if context and not subject.startswith(":") else subject
 
 
@@ -134,4 +134,4 @@ class SchemaSource(Protocol):
         """Return the schema to which a schema of this source refers, with the results and errors of `by_id`."""
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """Return the newest schema of a subject that is not deleted, with its id. Results and errors: see `by_id`."""
+        """Return a subject's newest schema (deleted ones do not count) with its id. Results and errors: see `by_id`."""

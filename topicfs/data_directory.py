@@ -101,7 +101,7 @@ def opened_for_writing(
     """Open the directories for the block and own them; with `make`, create missing directories.
 
     Raises StorageError if a directory is missing, is written by a mirror (unless `may_be_mirrored`), or has another
-    owner. The error then suggests `through_mount`, a command, and `through_listener` if no mount is visible.
+    owner. The last error suggests the command `through_mount` and, if no mount is visible, also `through_listener`.
     """
     from topicfs.replication import open_directories
 

@@ -1,4 +1,4 @@
-"""Prints lines of text without control characters. A command without tables need not import `terminal`."""
+"""Prints lines of text without control characters. Commands without tables use it to avoid importing `terminal`."""
 
 from __future__ import annotations
 

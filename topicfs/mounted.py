@@ -229,7 +229,7 @@ def status_of(partition: Path) -> dict[str, str]:
 def create_topic(
     mountpoint: Path, name: str, *, partitions: int | None, replicas: int | None, overrides: Mapping[str, str]
 ) -> None:
-    """Create a topic with a valid name. If it cannot be created as requested, remove the new topic again."""
+    """Create a topic with a valid name. If its partitions or settings are refused, delete the topic again."""
     TopicConfig.from_overrides(overrides)
     if partitions is not None:
         check_partitions(partitions)

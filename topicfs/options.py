@@ -57,7 +57,7 @@ def parse_place(text: str) -> Place:
 def option_of_data(
     name: str, parse: Callable[[str], object], *, metavar: str, text: str
 ) -> Callable[[Command], Command]:
-    """Return the option `--data`, with help `text`; the default is from the environment, or else `./data`."""
+    """Return a decorator that adds `--data` with the help `text`. The default is from the environment, or `./data`."""
     return click.option(
         "--data",
         "-d",

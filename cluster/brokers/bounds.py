@@ -27,7 +27,7 @@ class PartitionBounds(NamedTuple):
     leader_epoch: int
 
     def raised(self, other: PartitionBounds) -> PartitionBounds:
-        """Return the larger value of each bound, because two answers may arrive in the wrong order."""
+        """Return the larger value of each bound: bounds only rise, and the older of two answers may arrive later."""
         return PartitionBounds(
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
@@ -55,10 +55,9 @@ class KnownBounds(Protocol):
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
-        """Record the largest timestamp of an append.
+        """Record the largest timestamp of an append, and until when the bounds in the append's answer are used.
 
-        Until the time `told_until`, the bounds from the append's answer are used and no bounds are requested. If
-        `told_until` is 0, the answer did not give all bounds.
+        No other bounds are requested before the time `told_until`; 0 means that the answer did not give all bounds.
         """
 
     def moved(self) -> None:

@@ -150,9 +150,9 @@ class _Standing(NamedTuple):
 class Brokers:
     """The brokers of one cluster. Safe from any thread, and in a forked process.
 
-    No request is sent to a broker while it throttles this client. Requests to a broker as a group coordinator have
-    separate connections and throttle times, as in Kafka's consumer. Otherwise an exhausted byte quota would stop
-    heartbeats and end memberships.
+    No request is sent to a broker while it throttles this client. Requests to a broker in its role as a group
+    coordinator have connections and throttle times of their own, as in Kafka's consumer. Otherwise an exhausted byte
+    quota would stop heartbeats and end memberships.
     """
 
     def __init__(self, address: ClusterAddress, connect: Callable[..., Connection] = Connection) -> None:
@@ -317,7 +317,7 @@ class Brokers:
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Return the future connection to a server: an idle connection, or else a new connection.
+        """Return a future for a connection to a server: an idle connection, or else a new connection.
 
         A new connection is made in a new thread. If `alone` is True, or no thread can be started, it is made in this
         thread.
@@ -348,7 +348,7 @@ class Brokers:
         return future
 
     def _put_away(self, future: Future[_Standing]) -> None:
-        """Return an unused connection to its pool."""
+        """Put an unused connection back into its pool."""
         if future.exception() is None:
             self._give_back(future.result())
 

@@ -58,7 +58,7 @@ class FetchPartition(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader's epoch, if known. A leader in another epoch rejects the request."""
     last_epoch: int = NO_LEADER_EPOCH
-    """The epoch of the batch before `offset`, if a batch was read. The leader then reports a divergence of the logs."""
+    """The epoch of the batch before `offset`, if a batch was read. The leader then reports whether its log diverges."""
     max_bytes: int = 1 << 20
 
 
@@ -75,9 +75,9 @@ class FetchedPartition:
     """Batches as on the broker's disk. The last batch may be incomplete."""
     aborted: tuple[AbortedTransaction, ...]
     diverging: EpochEnd | None
-    """The last epoch that both logs have, with its end in the leader's log, if the logs diverge; None if they do not.
+    """None, unless the leader's log and the records read before diverge. `records` is then empty.
 
-    If the logs diverge, `records` is empty.
+    The value is the last epoch that both have, with its end in the leader's log.
     """
 
     @property
@@ -348,10 +348,10 @@ def epoch_ends(
     epochs: Mapping[TopicPartition, int],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
-    """Ask a leader for its end offset of each partition's leader epoch in `epochs` (blocking).
+    """Ask a leader where an epoch ends in its logs; `epochs` has the epoch of each partition (blocking).
 
-    If the leader's log lacks that epoch, the result is the newest epoch below it, with its end. The result leaves out
-    partitions that the broker does not lead in the epoch of `leader_epochs`. Raises the errors of `Connection.call`.
+    If a log lacks the epoch, the result has the newest epoch below it, with its end. The result leaves out partitions
+    that the broker does not lead in their epoch in `leader_epochs`. Raises the errors of `Connection.call`.
     """
     request = {
         "replicaId": -1,

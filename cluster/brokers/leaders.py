@@ -25,7 +25,7 @@ LEADER_TIMEOUT_SECONDS = 30.0
 ATTEMPT_SECONDS = 10.0
 """Time limit for one broker's answer. By then the cluster has replaced a leader that hangs."""
 ANSWERING_SECONDS = 5.0
-"""Additional time for brokers that answer again, in which they learn of new leaders."""
+"""Time added to the limit if brokers answer again, so that the cluster can elect new leaders."""
 METADATA_TIMEOUT_SECONDS = 5.0
 """Time limit for one broker's metadata. It is short because any other broker can be asked instead."""
 REPORT_AFTER_SECONDS = 1.0
@@ -109,7 +109,7 @@ class Leaders:
 
     @contextmanager
     def noted(self, partition: TopicPartition) -> Iterator[object]:
-        """List a request to a partition's leader in `waiting` while the block runs."""
+        """Context manager: `waiting` lists a request to a partition's leader until the block ends."""
         question = object()
         self._asking[question] = PendingRequest(partition, time.monotonic())
         try:

@@ -74,7 +74,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
 
 
 def _shown(said: Values) -> ShownSetting:
-    """Return a setting in the form that the command lists."""
+    """Return a setting in the form that `topicfs config` lists."""
     name, value = said["name"], said["value"]
     source = _SOURCES.get(said["configSource"], ConfigSource.BROKER)
     synonyms = {each["source"]: each for each in reversed(said["synonyms"])}

@@ -122,7 +122,7 @@ class CacheFile:
     ) -> FetchedBatches:
         """Return the batch that contains `offset`, and about `max_bytes` of the following batches.
 
-        The window may begin with earlier batches. Raises OSError, DamagedError.
+        Batches before the one with `offset` may be returned too. Raises OSError, DamagedError.
         """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index]

@@ -90,7 +90,7 @@ class PartitionCache:
         return found if offset < found.next_offset and _has(found, offset) else None
 
     def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
-        """Cache those batches of `window` that every reader at its isolation level sees alike. Raises OSError."""
+        """Cache the batches of `window` that are the same for all readers at its isolation level. Raises OSError."""
         data = _keepable(window, known)
         if not data:
             return
@@ -228,7 +228,7 @@ def _has(window: FetchedBatches, offset: Offset) -> bool:
 def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:
     """Return the batches of `window` to cache: the batches below the last stable offset.
 
-    Returns nothing if the window has transactions, and the answer did not list its aborted transactions.
+    Returns nothing if a batch belongs to a transaction, and the leader was not asked which transactions were aborted.
     """
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)

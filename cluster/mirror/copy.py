@@ -146,10 +146,7 @@ class MirroredPartition:
             return None
 
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
-        """Apply a leader's answer (blocking). Raises WrittenByOthersError.
-
-        Also raises errors of the disk. They end the whole mirror.
-        """
+        """Apply a leader's answer (blocking). Raises WrittenByOthersError. Errors of the disk end the run."""
         if answer.error == errors.OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
         elif answer.error:
@@ -224,7 +221,7 @@ class MirroredPartition:
             ):  # The epoch is not covered by the checksum.
                 raise CorruptBatchError(
                     batch.position,
-                    f"leader epoch {batch.leader_epoch}, from the leader of epoch {leader.epoch}",
+                    f"leader epoch {batch.leader_epoch} in a batch from the leader of epoch {leader.epoch}",
                 )
             start = log.log_start_offset
             if batch.base_offset < log.log_end_offset:
@@ -247,7 +244,7 @@ class MirroredPartition:
     def _go_back(self, diverging: EpochEnd, leader: Leader) -> None:
         """Truncate the records that the leader lacks.
 
-        An unclean election lost these records, together with the only replica that had them.
+        An unclean election lost these records, because the only replica that had them failed.
         """
         log = self.log
         own = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
@@ -278,7 +275,7 @@ class MirroredPartition:
         log = self.log
         if leader.epoch <= self._latest_epoch:
             raise self._written_by_others(
-                f"ends at {log.log_end_offset}, above {offset}: {why}, under the same leader as before"
+                f"ends at {log.log_end_offset}, above {offset}: {why}, and the leader has not changed"
             )
         if offset < log.log_end_offset:
             self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
@@ -294,7 +291,7 @@ def _contradict(ours: BatchHeader, theirs: BatchHeader) -> bool:
     """Return whether two batches cannot belong to one log; `theirs` is the source's batch at or after `ours`.
 
     Compaction may remove records or a whole batch, and may set a delete horizon. It keeps offsets, epoch and
-    producer. A newer leader may have written other batches.
+    producer. Any batch of a newer leader is possible, because the leader may have written it after it lost ours.
     """
     if theirs.leader_epoch > ours.leader_epoch or theirs.base_offset > ours.last_offset:
         return False

@@ -211,7 +211,7 @@ class _MirrorRun:
         return found
 
     def _serve(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]], *, wait_ms: int) -> int:
-        """Fetch from one broker, and return the number of bytes for its copies (blocking)."""
+        """Fetch records for `copies` from one broker; return the number of bytes that advanced them (blocking)."""
         leaders = {copy.partition: (copy, leader) for copy, leader in copies}
         try:
             for copy, leader in copies:

@@ -317,7 +317,7 @@ class Connection:
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
 
     def _written(self, api: Api, request: Values, version: int) -> Sequence[Buffer]:
-        """Return a request's bytes in pieces. Raises MalformedAnswerError if a number from an answer is too large."""
+        """Return a request's bytes in pieces. Raises MalformedAnswerError for an impossible number from an answer."""
         try:
             return api.request.write_in_pieces(request, version)
         except struct.error as error:
@@ -447,7 +447,7 @@ class Connection:
         self._wait_at_most(left)
 
     def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
-        """Receive at least one byte into `room`. With `whole`, wait until it is full, if the socket supports this."""
+        """Receive at least one byte into `room`. With `whole`, fill `room` in one call, if the socket supports this."""
         plain = not isinstance(self._socket, ssl.SSLSocket)
         try:
             received = self._socket.recv_into(room, 0, socket.MSG_WAITALL if whole and plain else 0)

@@ -40,7 +40,7 @@ class Credentials:
     """Starts an exchange."""
 
     def secrets_in(self, said: bytes) -> list[str]:
-        """Return the password or token that a sent message contains, because a broker may repeat it in an error."""
+        """Return the password or token in the sent message `said`: a broker may repeat it in an error."""
         parts = re.split("[\0\1]|auth=Bearer ", said.decode())
         return [one for one in parts if one not in {"", self.user, "n,,"}]
 
@@ -75,7 +75,7 @@ def scram(hash_name: str, user: str, password: str, nonce: str | None = None) ->
     final = scram_attributes((yield f"{last},p={encode(proof)}".encode()).decode())
     expected = hmac.digest(keys.server, signed, hash_name)
     if not hmac.compare_digest(base64.b64decode(final.get("v", "")), expected):
-        raise ValueError("it does not know the password itself; is it the right cluster?")
+        raise ValueError("the broker cannot prove that it knows the password; is it the right cluster?")
 
 
 PASSWORD_MECHANISMS: Mapping[str, Callable[[str, str], Exchange]] = MappingProxyType(

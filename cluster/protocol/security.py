@@ -103,7 +103,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return a file's settings with references replaced, except in logins. Raises InvalidConfigError, OSError."""
+    """Return a file's settings; replace references, except within a JAAS login. Raises InvalidConfigError, OSError."""
     try:
         given = parse_properties(path.read_bytes())
     except PropertiesError as error:
@@ -115,7 +115,7 @@ def read_settings(path: Path) -> dict[str, str]:
 
 
 def jaas_options(text: str) -> dict[str, str]:
-    """Return the options of a login, with references replaced by their values. Raises InvalidConfigError."""
+    """Return the options of a JAAS login, with references replaced by their values. Raises InvalidConfigError."""
     # Replace references after parsing: a password may contain quotation marks.
     return {
         name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, JAAS)

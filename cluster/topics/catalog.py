@@ -68,7 +68,7 @@ class Catalog:
         self._deleted: set[str] = set()
         """Ids of topics that this engine deleted, which a broker that lags behind may still report."""
         self._tried: set[str] = set()
-        """Ids of topics whose partitions have been asked for their bounds."""
+        """Ids of topics for which leaders have been asked for the bounds of the partitions."""
 
     def partitions(self) -> list[ClusterPartition]:
         return [one for topic in self.topics.values() for one in topic.known.values()]

@@ -59,7 +59,7 @@ class PartitionServices(NamedTuple):
     leaders: Leaders
     windows: WindowCache
     production: Production | None
-    """Appends to partitions; None if they are read-only."""
+    """The producer ids and codec for appends; None if the partitions are read-only."""
     cache: Cache | None
     """The disk cache of fetched records."""
     counts: EngineCounts
@@ -361,7 +361,7 @@ class ClusterPartition:
             self._followed()
 
     def _compare(self, epoch: int) -> None:
-        """Ask the new leader up to which offset both logs are the same, and follow the new leader (blocking).
+        """Ask the new leader up to which offset its log equals the known log, and follow the leader (blocking).
 
         `epoch` is the last leader epoch of the known log.
         """

@@ -291,7 +291,7 @@ class PartitionProducer:
             self._leaders.pause(pause, str(self._partition))
 
     def _compressed(self, batches: bytearray) -> bytearray:
-        """Return the batches compressed with the given or the topic's codec, so that the broker need not do it."""
+        """Return the batches compressed with the given codec or the topic's, so that the broker need not compress."""
         config = self._ask_config()
         codec, level = compression_of(config) if self._codec is None else (self._codec, None)
         if not codec:
@@ -404,7 +404,7 @@ class PartitionProducer:
         return None if found.error else found.offset
 
     def _ask_bounds(self) -> None:
-        """Ask the leader for the bounds, once, because the answer to an append did not give them."""
+        """Ask the leader for the bounds that the answer to an append did not give. Do not retry; ignore errors."""
         leader = self._leaders.metadata.leader(self._partition)
         with suppress(errors.StorageError):
             found = ask_bounds(

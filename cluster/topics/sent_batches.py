@@ -128,7 +128,7 @@ class SentBatches:
             return one, self._connection.end(sent), self._leader
 
     def ended(self) -> None:
-        """Remove the oldest batch. If no batch is left, return the connection to its pool."""
+        """Remove the oldest batch. If no batch is left, put the connection back into its pool."""
         self._batches.popleft()
         if not self._batches:
             self.close()
@@ -143,7 +143,7 @@ class SentBatches:
         return batches
 
     def close(self) -> None:
-        """Return the connection to its pool."""
+        """Put the connection back into its pool."""
         self._connection = None
         self._lent.close()
 

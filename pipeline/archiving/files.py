@@ -136,9 +136,9 @@ class FileRows(NamedTuple):
 
 
 def rows_of(file: Path) -> Iterator[FileRows]:
-    """Yield the rows of each row group by partition.
+    """Yield the first offset and the number of rows of each partition in each row group.
 
-    They are computed from the statistics in the footer or, if there are none, from the columns.
+    These values are read from the statistics in the footer or, without statistics, computed from the columns.
     """
     topic, date = (unquote(one).partition("=")[2] for one in file_key(str(file))[:2])
     found = pq.ParquetFile(file)

@@ -10,7 +10,7 @@ The timestamp is the start because the start lies within the window, and the end
 by the hour, or archived by date, count for the hour and the date of their records.
 
 Without a checkpoint, all windows are written. With a checkpoint, a window is written when the watermark (the latest
-time seen, minus the delay) has passed the window's end. Records that arrive for the window after that are left out.
+time seen, minus the delay) has passed the window's end. A record that arrives later for this window is left out.
 The last windows wait for a later record, or for a run with `close`. Each result is written once, even if a run is
 interrupted.
 """
@@ -41,7 +41,7 @@ RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
 """Fields of every value. Additional aggregates must have other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
-"""Setting for the number of parts of the state, and Spark's default. A checkpoint keeps its first run's number."""
+"""Setting for the number of parts of the state, and Spark's default. A checkpoint keeps the number of its first run."""
 INTERRUPT_POLL_SECONDS = 1
 """Seconds between two checks for ^C while a query runs."""
 

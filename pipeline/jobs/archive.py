@@ -231,7 +231,7 @@ def _check_topics(archive: Path, topics: str, names: Iterable[str]) -> None:
 
 
 def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
-    """Return the numbers of partitions and the settings of the topics, because records do not contain them."""
+    """Return, for each topic, what its records do not contain: the number of partitions, and the settings."""
 
     def wanted(name: str) -> bool:
         return matches(topics, name) and not (is_pattern(topics) and is_internal(name))

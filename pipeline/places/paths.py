@@ -76,7 +76,7 @@ def _directories(name: str) -> list[Path]:
     matches = sorted(one for one in map(Path, glob.glob(local)) if one.is_dir())  # noqa: PTH207 (an absolute pattern)
     if not matches:
         raise PipelineError(
-            f"{name}: no such directory; path names one, several after commas, or a glob; {LOST_REPLICA}"
+            f"{name}: no such directory; path takes one, several after commas, or a glob; {LOST_REPLICA}"
         )
     return matches
 

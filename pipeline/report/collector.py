@@ -55,7 +55,10 @@ class Counter:
         self._records = 0
 
     def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:
-        """Count the records [start, end) of columns that were decoded with `create_times`, and their batches."""
+        """Count the records [start, end) of each item's columns, and all batches of the columns.
+
+        The columns must be decoded with `create_times`.
+        """
         for columns, start, end in found:
             self._add(columns, start, end)
         self._flush()

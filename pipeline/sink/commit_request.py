@@ -49,7 +49,7 @@ class CommitTimeoutError(PipelineError):
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Return the staging area of directories served together, in any order. Raises StorageError if one is a mirror."""
+    """Return the staging area of directories that are served together. Raises StorageError if one is a mirror."""
     check_no_mirror(directories)
     files = NativeFileSystem()
     record = CommitRecord(files, lambda: directories)

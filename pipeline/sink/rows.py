@@ -1,8 +1,8 @@
 """Turns Arrow batches of rows into record batches for each partition, column by column.
 
-The option `topic` or, if it is not given, the column names a row's topic. The column `partition` gives a row's
-partition. If it is null or missing, the key's hash gives the partition, as with every Kafka producer. Rows without a
-key go to the same partition for some KiB, then to the next partition.
+A row's topic is the option `topic` or, without this option, the value in the column `topic`. A row's partition is the
+value in the column `partition`. If this value is null or missing, the hash of the key gives the partition, as with
+every Kafka producer. Rows without a key go to the same partition for some KiB, then to the next partition.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RowEncoder:
         for index, (topic, number, key, size) in enumerate(zip(topics, numbers, keys, sizes, strict=True)):
             if topic is None:
                 raise InvalidRecordError(
-                    "a row without a topic: its column is null, and no option topic is given"
+                    "a row without a topic: the column topic is null, and no option topic is given"
                 )
             partition = TopicPartition(topic, self._number(topic, number, key, size))
             placed.setdefault(partition, []).append(index)

@@ -3,7 +3,7 @@
 Several directories may belong to several brokers; then each replica of a partition is in a different one. The source
 reads the replica with the highest high watermark, and only the records below it, as a consumer does. Replicas of
 topicfs are first opened read-only. Directories that do not belong together are refused, and a replica is read only if
-it is in sync and has all records of the other in-sync replicas. If none has all, the partition is refused.
+it is in sync and has all records of the other in-sync replicas. If there is no such replica, the partition is refused.
 
 A running broker's high watermark is that of its last checkpoint, some seconds ago. Records above it may still be
 replaced by records of another replica. A topicfs that owns the directory has the only replica. Its high watermark is
@@ -62,7 +62,7 @@ class _Stamp(NamedTuple):
     """Values about a log's files. If the log changes, at least one of the values changes."""
 
     topic_id: str | None
-    """Read before the files. If the topic is created again after that, the next refresh notices the new ID."""
+    """The topic's ID, read before the files. If the topic is created again, the next refresh notices the new ID."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset

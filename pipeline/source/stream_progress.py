@@ -116,7 +116,7 @@ class StreamProgress:
         return ends
 
     def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
-        """Return the first offset of the batch in each partition of `end`; a new partition begins at its earliest."""
+        """Return where the batch begins in each partition of `end`: in a new partition, at the earliest offset."""
         return {
             one: self._source.earliest(one)
             if one not in known.offsets or _is_replaced(one.topic, known.topic_ids, now.topic_ids)

@@ -126,7 +126,7 @@ class TopicSource:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges by options or size into ascending parts, with their slices. Raises StorageError, OSError."""
+        """Return the tasks that read the ranges, split by options or by size. Raises StorageError, OSError."""
         least, most = self.options.min_partitions, self.options.max_records_per_partition
         tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
         if least is not None or most is not None:

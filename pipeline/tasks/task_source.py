@@ -29,7 +29,7 @@ _registering = Lock()
 def in_tasks(
     spark: SparkSession, work: Callable[[TaskInput], Iterator[TaskResult]], inputs: Sequence[TaskInput]
 ) -> list[TaskResult]:
-    """Call `work`, a function of a module, on each input in Spark's workers; return what the calls yield (blocking)."""
+    """Call the module-level function `work` on each input in Spark's workers; return what it yields (blocking)."""
 
     class TaskReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:

@@ -39,7 +39,7 @@ class AvroCodec:
         self._write = fastavro.schemaless_writer
 
     def _defined(self, avro_type: Any) -> Any:
-        """Return a type with its names replaced by definitions, because fastavro looks in the type itself."""
+        """Return a type, or a union's branches, with names replaced by definitions: fastavro is not given the names."""
         if isinstance(avro_type, list):
             return [self._defined(branch) for branch in avro_type]
         return self._names.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type

@@ -29,7 +29,7 @@ def make_known() -> None:
 
 
 def decimal_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that give a type our logical type, if `said` declares a valid decimal; otherwise {}."""
+    """Return the attributes of our decimal type for a type with the attributes `said`; {} if it is no valid decimal."""
     precision, scale = said.get("precision"), said.get("scale", 0)
     if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return {}

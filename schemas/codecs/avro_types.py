@@ -2,8 +2,8 @@
 
 With some schemas, a few bytes decode to any number of values: arrays of nulls, records of records of empty records.
 So each type has an *excess*: the memory that a value takes beyond `rate` bytes for each byte of its encoding. The
-rate is the smallest rate at which no item of an array or map, and no record within itself, has an excess. A message
-of n bytes then takes at most the excess of its type plus `rate` times n.
+rate is the smallest power of two at which neither the items of arrays and maps, nor types that contain themselves,
+have an excess. A message of n bytes then takes at most the excess of its type plus `rate` times n.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
 """Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Assumed excess of a recursive type where it contains itself. If the computed excess of the type is larger, its
-memory has no bound.
+"""The excess that a type is assumed to have where it occurs within itself. If the excess that follows for the whole
+type is larger than this, the assumption is wrong, and the rate does not bound the memory.
 """
 
 

@@ -27,7 +27,7 @@ class SchemaCodec(Protocol):
         """Return a message as JSON on one line, in UTF-8; `path` is `FramedMessage.path`. Raises SchemaError."""
 
     def encode(self, value: object) -> bytes:
-        """Encode a value of JSON; before a Protobuf message, write the path of its type. Raises SchemaError."""
+        """Encode a value of JSON. The path to its type precedes a Protobuf message. Raises SchemaError."""
 
 
 def check_memory(most: int) -> None:

@@ -16,7 +16,7 @@ applies.
 """
 _LIBRARY = "jsonschema"
 _NAMES_A_CHECK = 20
-"""Number of names or values in a keyword that count as another check."""
+"""A keyword counts as one more check for each group of this many names or values in it."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
 """Memory in bytes for each value, and for each byte of text. The number of values is estimated by counting

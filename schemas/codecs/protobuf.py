@@ -1,7 +1,7 @@
 """Protobuf: schemas as source text or as a FileDescriptorProto in base64; messages become JSON by Protobuf's mapping.
 
-`protoc` itself, a library in grpcio-tools, compiles source text, so that exactly the texts that registries' users
-write are accepted. It runs in a separate process, because unlimited recursion into nested options can crash it.
+`protoc` itself (a library in grpcio-tools) compiles source text, because the users of registries write their schemas
+for `protoc`. It runs in a separate process, because unlimited recursion into nested options can crash it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class ProtobufCodec:
     """The codec of a Protobuf schema. See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` are its imports by path, in order. Raises SchemaError, MissingLibraryError."""
+        """Compile a schema; `needed` has its imports by path, each after its own imports.
+
+        Raises SchemaError, MissingLibraryError.
+        """
         files = _compiled(schema, needed)
         pool = library("google.protobuf.descriptor_pool", _PROTOBUF).DescriptorPool()
         for file in files:

@@ -73,7 +73,7 @@ ASKED = [
     (
         {"path": "nowhere"},
         "PIPELINE",
-        "{folder}/nowhere: no such directory; path names one, several after commas, or a glob",
+        "{folder}/nowhere: no such directory; path takes one, several after commas, or a glob",
     ),
     (
         {"subscribe": "bad"},
@@ -136,7 +136,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
         (
             {"path": "nowhere"},
             "PIPELINE",
-            "{folder}/nowhere: no such directory; path names one, several after commas, or a glob; " + LOST,
+            "{folder}/nowhere: no such directory; path takes one, several after commas, or a glob; " + LOST,
         ),
     ],
 )

@@ -53,7 +53,7 @@ class Given(NamedTuple):
     records: Sequence[Record]
     next_offset: int
     reading: _Reading | None = None
-    """The reading that returned the records. If None, the records are from a mount, whose daemon tracks them."""
+    """The `_Reading` that returned the records; None for records from a mount, whose daemon tracks what was read."""
 
 
 class Feed(Protocol):
@@ -63,7 +63,7 @@ class Feed(Protocol):
         """Return the next records; None if no record arrives for `timeout` seconds."""
 
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
-        """Commit the positions that follow the given records, except for lost partitions and deleted topics.
+        """Commit the positions after the records in `done`, except in revoked partitions and deleted topics.
 
         The positions are in the log when the call returns. Raises NotAssignedError, GroupError, OSError.
         """

@@ -128,7 +128,7 @@ class Partition(Readable):
 
 
 class Topic(Readable):
-    """A topic, and its partitions by number. If it is deleted, it stays deleted even when a new topic has its name."""
+    """A topic, and its partitions by number. Once deleted, it never becomes a new topic that has the same name."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
         """Wrap `served`. `present` returns the topic that has a given name now, or raises UnknownTopicError."""

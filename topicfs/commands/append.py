@@ -79,7 +79,7 @@ UNBOUNDED = 2**31
 @click.option(
     "--producer",
     metavar="NAME",
-    help="Append each line of FILE once, even if run again: NAME stores the progress.",
+    help="Append each line of FILE once, even if you run the command again. The progress is stored under NAME.",
 )
 @click.option(
     "--compression",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CAT_POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
-"""Nanoseconds. Must be longer than the kernel's tick for file times, which is at most 10 ms."""
+"""A file time newer than this (in nanoseconds) may hide a later change: file times advance in steps of up to 10 ms."""
 Signature: TypeAlias = tuple[int, ...]
 
 
@@ -67,7 +67,7 @@ Signature: TypeAlias = tuple[int, ...]
 @click.option(
     "--group",
     metavar="GROUP",
-    help="Read as a member of a group (created if missing), which moves its positions. With --follow, wait for more.",
+    help="Read as a member of GROUP (created if missing), and move its positions. With --follow, wait for more.",
 )
 @click.option(
     "--format",

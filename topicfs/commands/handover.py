@@ -79,8 +79,9 @@ def handover(
     DATA is not changed. Kafka's own topics are left out.
 
     Groups with committed positions in the topics get the same positions when the topics are created; positions that
-    are missing then are set at the end. The position of a group that has moved on in the cluster is not changed. Stop
-    the group's consumers before. Share groups are handed over too, with the records that they will deliver again.
+    the cluster still lacks at the end are set then. The position of a group that has moved on in the cluster is not
+    changed. Stop the consumers of the groups before. Share groups are handed over too, with the records that they will
+    deliver again.
 
     A topic with an open transaction is refused, because no coordinator in the cluster knows the transaction. Batches
     keep their producer IDs, but the cluster assigns IDs from its own counter. A new producer may therefore be
@@ -112,7 +113,7 @@ def _hand_over(
     brokers: Brokers,
     no_wait: bool,
 ) -> None:
-    """Do the next step."""
+    """Do the next step of the handover."""
     if _running(log_dirs):
         cluster = KafkaCluster(brokers)
         if work.placed and work.prepared:

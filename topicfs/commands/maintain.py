@@ -56,7 +56,7 @@ def maintain(
     """Roll, delete and compact what is due, printing each step with its reason.
 
     A daemon does this by itself. This command does it immediately, even if the periods of the duties have not passed.
-    It also rolls segments whose time has passed without waiting for their next record, so that a quiet topic can be
+    It also rolls segments whose time has passed, even if no next record arrives, so that a quiet topic can be
     compacted. With --dry-run nothing is changed, so a daemon or a broker may be running.
     """
     require_directories(directories)

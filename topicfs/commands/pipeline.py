@@ -211,7 +211,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
 def _made_place(place: SparkPlace) -> SparkPlace:
     """Return the place. If its data directory is missing, create it, as every command that creates topics does."""
     if place.without:
-        raise click.UsageError("--without is for replicas; restore into a directory without replicas")
+        raise click.UsageError("remove --without; restore into a directory without replicas")
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
         Path(place.path).mkdir(mode=0o700, parents=True, exist_ok=True)
     return found(place)
@@ -263,8 +263,8 @@ def _run_into_topic(
 def replay(**given: Any) -> None:
     """Append the records of TOPICs to the existing topic TARGET, through a SQL filter and projection.
 
-    Keys choose partitions as in Kafka. To a cluster, Spark's own Kafka sink writes: each record at least once, with
-    the time of writing. Prints source, target and the number of records.
+    Keys choose partitions as in Kafka. If TARGET is in a cluster, Spark's own Kafka sink writes each record at least
+    once, with the time of writing. Prints source, target and the number of records.
     """
 
     def run(session: SparkSession, **options: Any) -> DataFrame:
@@ -321,7 +321,7 @@ def replay(**given: Any) -> None:
     metavar="LENGTH",
     help="With --checkpoint: how late records may come. A window is over once a record is later than its end plus this delay.",
 )
-@_checkpoint_option(help="Store progress and open windows in DIR, and write only windows that ended since.")
+@_checkpoint_option(help="Store progress and open windows in DIR, and write each window once, at its end.")
 @click.option(
     "--close", is_flag=True, help="With --checkpoint: no more records will come; write the open windows too."
 )

@@ -226,7 +226,7 @@ def resolve(
     which the kept log lacks a record, even if compaction removed that record. --yes requires --save if the kept log
     is damaged after the last batch that both logs have, because the other log is truncated there.
 
-    Meanwhile, no daemon may serve the directories.
+    While this command runs, no daemon may serve the directories.
     """
     from topicfs.replication.replicas.healing.resolution import Resolution
 
@@ -236,7 +236,7 @@ def resolve(
         if not resolution.losers:
             if resolution.left_alone:
                 raise StorageError(
-                    f"{keep}: no fork with the directories that can be compared; repair the others"
+                    f"{keep}: no fork with the directories that can be compared; repair the other directories"
                 )
             say(f"{keep}: nothing to resolve: no other directory was written to independently", error=True)
             return

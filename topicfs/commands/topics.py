@@ -238,7 +238,7 @@ class Brought(NamedTuple):
 @data_option
 @click.pass_context
 def online(context: click.Context, /, places: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
-    """Serve offline partitions again, once their cause is repaired.
+    """Serve offline partitions again, after the cause of the failure was repaired.
 
     Causes are a failed flush, a damaged file, or a missing disk: the partitions are recovered from the data on disk.
     If a daemon owns the directory, the command works through its mount. Prints one line per partition; the exit

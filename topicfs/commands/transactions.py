@@ -140,7 +140,7 @@ def find_hanging(*, minutes: int, directories: tuple[Path, ...]) -> None:
     metavar="OFFSET",
     type=click.IntRange(0),
     required=True,
-    help="Where it begins there.",
+    help="The offset at which the transaction begins.",
 )
 @data_option
 def abort(topic: str, *, partition: int, start_offset: int, directories: tuple[Path, ...]) -> None:

@@ -158,7 +158,7 @@ class TextPrinter:
 
 
 class ColumnPrinter:
-    """Prints columns of records. The records of a topic's partitions follow one another."""
+    """Prints columns of records, one partition of a topic after another."""
 
     def __init__(self, batches: ArrowBatches, isolation: Isolation) -> None:
         self._batches, self._isolation = batches, isolation

@@ -55,7 +55,7 @@ class Written(NamedTuple):
 def write_placed(
     rows: DataFrame, write: PlacedWrite, placement: Placement, *, records: float
 ) -> dict[TopicPartition, Written]:
-    """Write about `records` rows at their offsets, all or none. Raises the errors of `CommitRequest.commit`."""
+    """Write rows at their offsets, all or none; `records` is about their number. Raises like `CommitRequest.commit`."""
     name = WriteId(str(uuid4()))
     tasks = max(1, math.ceil(records / TASK_RECORDS))
     place = ["topic", "partition", "offset"]

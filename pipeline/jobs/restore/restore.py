@@ -66,7 +66,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     if place.is_kafka:
         return _restore_to_cluster(spark, options, place)
     if place.without:
-        raise PipelineError("the option without is for replicas; restore into a directory without replicas")
+        raise PipelineError("remove the option without; restore into a directory without replicas")
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -84,7 +84,7 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: Spa
     """Append every record to topics of a cluster, which must exist and be empty."""
     if not options.without_offsets:
         raise PipelineError(
-            f"{place}: a cluster assigns its own offsets; to restore without the old ones: --without-offsets"
+            f"{place}: a cluster assigns its own offsets; use --without-offsets to restore without the old offsets"
         )
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)

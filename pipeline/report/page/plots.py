@@ -86,13 +86,13 @@ OVER_TIME, BY_SIZE = {"left": 50.0, "below": 36.0}, {"left": 14.0, "below": 22.0
 """Margins for labels, in points."""
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
-"""Size of a panel that has the whole width. On a narrow page, its `SMALL` version is shown instead."""
+"""Size of a panel that has the whole width. On a narrow page, a drawing of size `SMALL` is shown instead."""
 
 
 def over_time(
     axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
 ) -> str:
-    """Draw the series stacked, by bucket of `axis`. `name` must be unique among the drawings of a page."""
+    """Draw the series on top of each other, a value per bucket of `axis`. `name` is unique among a page's drawings."""
     with _drawing(panel, name, OVER_TIME) as drawing:
         axes = drawing.axes
         edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS

@@ -164,7 +164,7 @@ def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
 
 
 def _drawn(draw: Callable[..., str], name: str, text: str, *, of: Sequence[object] = ("one",)) -> str:
-    """Return the drawing of one of the panels `of`. If there is only one panel, return a broad and a narrow drawing."""
+    """Return the drawing of one of the panels `of`. If `of` has only one, return a broad and a narrow drawing."""
     if len(of) > 1:
         return described(draw(panel=SMALL, name=name), text)
     broad, narrow = draw(panel=WIDE, name=name), draw(panel=SMALL, name=f"{name}-narrow")

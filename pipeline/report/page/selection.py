@@ -163,4 +163,4 @@ def _inner(buckets: Iterable[tuple[int, int]], allowed: float) -> int:
         passed += records
         if passed > allowed:
             return start
-    raise AssertionError("all records together are more than a share of them")
+    raise AssertionError("the buckets have no more records than `allowed`, which is a share of all records")

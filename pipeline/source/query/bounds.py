@@ -70,8 +70,8 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition at `bound`, which comes from `option` (startingOffsets, endingOffsets).
 
-    A time after the last record means the latest offset if `latest_after_last_record`; otherwise it raises
-    PipelineError. Raises InvalidOptionError.
+    If a time is after the last record, the result is the latest offset if `latest_after_last_record` is True; otherwise
+    raises PipelineError. Also raises InvalidOptionError.
     """
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option=option).items():

@@ -14,7 +14,7 @@ from topicfs.storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The conditions to which a query narrows its read. A record must meet all of them."""
+    """The conditions of a query's filters that limit what is read. A record must meet all of them."""
 
     topics: frozenset[str] | None = None
     """Names of topics; None: any topic."""

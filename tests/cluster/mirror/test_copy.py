@@ -82,7 +82,7 @@ def test_an_impossible_leader_epoch_is_damage(epoch):
     batch[12:16] = epoch.to_bytes(4, "big", signed=True)
     made.take(answer(batch), epoch=9)
     assert (1, 1) == (made.log.log_end_offset, made.log.epochs.latest.epoch)
-    assert f"leader epoch {epoch}, from the leader of epoch 9" in made.copy.problem
+    assert f"leader epoch {epoch} in a batch from the leader of epoch 9" in made.copy.problem
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_foreign_record_beyond_the_sources_end_is_detected(copy, filled):
     written_to(copy.directory, filled)
     with pytest.raises(
         WrittenByOthersError,
-        match="ends at 3, above 2: its leader's epoch 0 ends there, under the same leader",
+        match="ends at 3, above 2: its leader's epoch 0 ends there, and the leader has not changed",
     ):
         copy.once(filled)
 
