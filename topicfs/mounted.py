@@ -123,7 +123,7 @@ class MountedPartition:
             file.close()
 
     def offsets(self) -> PartitionOffsets:
-        """Return the offsets as they were at the opening. After an append, the log end is the daemon's current one."""
+        """Return the offsets when the directory was opened. After an append, the log end is the daemon's."""
         opened = self._partition.offsets()
         if self._file is None:
             return opened

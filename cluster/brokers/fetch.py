@@ -88,7 +88,7 @@ class FetchedPartition:
 
 class FetchAnswer(NamedTuple):
     partitions: Mapping[TopicPartition, FetchedPartition]
-    """The partitions in the answer. While a quota is exceeded there are none, even if new records exist."""
+    """The partitions in the answer; none while a quota is exceeded, even if there are new records."""
     throttle_ms: int
     """The throttle time in milliseconds, which `Brokers` respects."""
 
@@ -137,8 +137,8 @@ class FetchSession:
     ) -> FetchAnswer:
         """Return the partitions that have changed since the last call.
 
-        A partition that is missing from the answer has not changed. Only a throttled answer may leave out changed
-        partitions. The broker waits up to `wait_ms` for new bytes. Blocks and raises like the function `fetch`.
+        A partition that is missing from the answer has not changed, unless the answer is throttled: it may then leave
+        out changed partitions. The broker waits up to `wait_ms` for new bytes. Blocks and raises like `fetch.fetch`.
         """
         now = {one.partition: one for one in wanted}
         while True:
@@ -159,7 +159,7 @@ class FetchSession:
         return FetchAnswer({name: found[name] for name in found if name in now}, answer["throttleTimeMs"])
 
     def _changes(self, now: Mapping[TopicPartition, FetchPartition]) -> dict[str, Any]:
-        """Return the topics of the next request: all in a new session, else the changes since the last request."""
+        """Return the session's fields of the next request: all partitions in a new session, otherwise only changes."""
         known = {} if self._epoch == _FIRST_EPOCH else self._known
         changed = [one for one in now.values() if known.get(one.partition) != one]
         gone = [

@@ -114,7 +114,9 @@ class CacheFile:
             written += os.pwrite(self._descriptor, data[written:], self.size + written)
         self._note(scan(data), self.size)
         if self.next_offset > next_offset:
-            raise DamagedError(f"{self.path}: batches reach offset {self.next_offset}, not {next_offset}")
+            raise DamagedError(
+                f"{self.path}: the batches end at offset {self.next_offset}, expected {next_offset}"
+            )
         self.next_offset = next_offset
 
     def window(

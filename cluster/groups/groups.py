@@ -179,9 +179,9 @@ class ClusterGroups:
             self._client(group).delete_positions(partitions)
 
     def _check_empty(self, group: str) -> None:
-        """Raise GroupNotEmptyError with a clear message; a coordinator would return only an error code.
+        """Raise GroupNotEmptyError if the group has members: a coordinator would return only an error code.
 
-        After the last member has left, a rebalance may still be running; the coordinator refuses changes until it ends.
+        Also wait for the end of a rebalance after the last member left: until then, the coordinator refuses changes.
         """
         self._check_no_member_here(group)
         deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()

@@ -80,7 +80,7 @@ class SentRequest(NamedTuple):
 
 
 class Throttle:
-    """The throttle time of a broker: until it ends, no request is sent, as a client quota is exhausted (KIP-219)."""
+    """The throttle time of a broker: until it ends, no request is sent, because a quota is exhausted (KIP-219)."""
 
     until = 0.0
     """When the throttle time ends, by `time.monotonic`."""
@@ -247,7 +247,7 @@ class Connection:
         return self.usable and not self.throttle.left() and time.monotonic() < self._session_ends
 
     def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_TIMEOUT_SECONDS) -> SentRequest:
-        """Send a request without waiting; `end` returns its answer (blocking). Raises the errors of `call`."""
+        """Send a request, and do not wait for the answer, which `end` returns. Raises the errors of `call`."""
         if not self.ready:
             raise UnreachableError(f"{self.server}: the connection cannot be used now")
         version = self.version(api)

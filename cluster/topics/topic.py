@@ -97,7 +97,7 @@ class ClusterTopic:
     def _last_settings(self) -> TopicSettings:
         """Return the present settings; if no broker answers, return the last known settings.
 
-        An append should fail only if its partition's leader does not answer.
+        Otherwise an append would fail although the leader of its partition answers.
         """
         try:
             return self._ask_settings()

@@ -82,7 +82,7 @@ class PartitionNumbers:
             self.times.count(times, sizes)
 
     def span(self, first_time: int | None, last_time: int | None) -> None:
-        """Extend the span of times by `first_time` and `last_time`."""
+        """Extend the span of times so that it includes `first_time` and `last_time`."""
         if first_time is not None:
             self.first_time = first_time if self.first_time is None else min(self.first_time, first_time)
         if last_time is not None:

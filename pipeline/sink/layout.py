@@ -21,7 +21,7 @@ from topicfs.storage.topics.topic import lenient_config
 from topicfs.storage.validation.batches import compression_of
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
-"""Largest batch of several records that a task stages, even if the topic allows larger batches. It bounds memory."""
+"""Largest batch of several records that a task stages, even if the topic allows larger ones: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Target:
         return "" if topic is None else self.layout.topic(topic).topic_id or ""
 
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """Encode a task's rows into a separate file, which is on disk on return."""
+        """Encode a task's rows into a separate file, which is on disk when the call returns."""
         from topicfs.pipeline.sink.rows import RowEncoder
 
         task, named = task_context().partitionId(), write.batch is not None

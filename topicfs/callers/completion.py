@@ -51,7 +51,7 @@ In fish, a help text that contains commas is shown whole.
 
 
 def instructed(cli: click.Command) -> int | None:
-    """Handle a completion request of a shell; return None if the process was not started with a request."""
+    """Answer a shell's request for completions, and return the exit status; None if there is no request."""
     from click.shell_completion import shell_complete
 
     instruction = os.environ.get(VARIABLE)

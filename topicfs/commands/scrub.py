@@ -89,7 +89,7 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
 
 
 def _scrub_mount(file: Path, *, as_program: bool) -> int:
-    """Let the daemon of a mount scrub all partitions, and print its findings; return how much damage is left."""
+    """Let the daemon of a mount scrub all partitions, and print its findings; return the number of damages left."""
     with explained(file.parent, file.name), file.open("a") as asked:
         asked.write("start\n")
     while (lines := file.read_text().splitlines())[:1] == ["state running"]:
