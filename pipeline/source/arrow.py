@@ -7,7 +7,7 @@ all records of a task share is made once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -63,34 +63,14 @@ def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, sch
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
-def _binary(column: int) -> Callable[[Sequence[ColumnRange], int, TopicPartition], Array]:
-    def build(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-        ends, validity, octets, nulls = gather(parts, column)
-        buffers = [
-            None if validity is None else pa.py_buffer(validity),
-            pa.py_buffer(ends),
-            pa.py_buffer(octets),
-        ]
-        return pa.Array.from_buffers(pa.binary(), count, buffers, nulls)
-
-    return build
+def _binary(column: int, parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
+    ends, validity, octets, nulls = gather(parts, column)
+    buffers = [None if each is None else pa.py_buffer(each) for each in (validity, ends, octets)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, nulls)
 
 
-def _offsets(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(gather_offsets(parts))], 0)
-
-
-def _timestamps(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Return times in microseconds; a record without a time (-1) gets 1 ms before 1970, as in Kafka's connector."""
-    return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
-
-
-def _topics(_: Sequence[ColumnRange], count: int, partition: TopicPartition) -> Array:
-    return _same(partition.topic, pa.string(), count)
-
-
-def _partitions(_: Sequence[ColumnRange], count: int, partition: TopicPartition) -> Array:
-    return _same(partition.partition, pa.int32(), count)
+def _numbers(values: bytearray | memoryview[int], kind: Array, count: int) -> Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)], 0)
 
 
 def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
@@ -98,7 +78,7 @@ def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition
     kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
     if kind is not None:
         return _same(kind, pa.int32(), count)
-    return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)], 0)
+    return _numbers(kinds, pa.int32(), count)
 
 
 def _same(value: str | int | None, kind: Array, count: int) -> Array:
@@ -128,12 +108,13 @@ def _named(headers: Sequence[Header]) -> list[dict[str, str | bytes | None]]:
 
 
 _BUILDERS: dict[str, Callable[[Sequence[ColumnRange], int, TopicPartition], Array]] = {
-    "key": _binary(KEYS),
-    "value": _binary(VALUES),
-    "topic": _topics,
-    "partition": _partitions,
-    "offset": _offsets,
-    "timestamp": _timestamps,
+    "key": partial(_binary, KEYS),
+    "value": partial(_binary, VALUES),
+    "topic": lambda _, count, partition: _same(partition.topic, pa.string(), count),
+    "partition": lambda _, count, partition: _same(partition.partition, pa.int32(), count),
+    "offset": lambda parts, count, _: _numbers(gather_offsets(parts), pa.int64(), count),
+    # A record without a time (-1) gets 1 ms before 1970, as in Kafka's connector.
+    "timestamp": lambda parts, count, _: _numbers(gather_timestamps(parts), _TIMESTAMP, count),
     "timestampType": _timestamp_types,
     "headers": _headers,
 }

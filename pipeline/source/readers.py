@@ -23,17 +23,9 @@ from topicfs.pipeline.source.query.offsets import (
 )
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
-from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.pipeline.spark_errors import reported
-
-
-class TaskPartition(InputPartition):
-    """A task as one of Spark's input partitions."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
 
 
 class BatchReader(DataSourceReader):
@@ -47,7 +39,7 @@ class BatchReader(DataSourceReader):
     @reported
     def partitions(self) -> Sequence[InputPartition]:
         with closing(TopicSource(self._options)) as source:
-            return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
+            return [InputPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
 
     @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -115,9 +107,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> StreamOffset:
-        most = getattr(limit, "max_rows", None)
+        most, now_ms = getattr(limit, "max_rows", None), time.monotonic_ns() // 1_000_000
         known = decode_stream_offset(self._known if start is None else start)
-        end = encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=_now_ms()))
+        end = encode_stream_offset(self._stream_progress().advance(known, most=most, now_ms=now_ms))
         self._known = end
         return end
 
@@ -133,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         self._known = end
         tasks = self._stream_progress().tasks(decode_stream_offset(start), decode_stream_offset(end))
-        return [TaskPartition(task) for task in tasks]
+        return [InputPartition(task) for task in tasks]
 
     @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -156,7 +148,3 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     initialOffset = latestOffset = partitions = read = _refuse
     getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
