@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from topicfs.pipeline.errors import SparkMissingError, needing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
-
-    from topicfs.schemas.schema import Kind
 
 __all__ = [
     "from_topicfs_avro",
@@ -84,9 +82,7 @@ def from_topicfs_avro(
     `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is at the call, and from
     `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
-    from topicfs.schemas.schema import Kind
-
-    return _decoded(Kind.AVRO, _Payloads(column, headers, of_key), path, client_config, schemas)
+    return _decoded("AVRO", (column, headers, of_key), path, client_config, schemas)
 
 
 def from_topicfs_protobuf(
@@ -99,32 +95,25 @@ def from_topicfs_protobuf(
     **schemas: Unpack[SchemaOptions],
 ) -> Column:
     """Decode a column of framed Protobuf messages, like `from_topicfs_avro`."""
-    from topicfs.schemas.schema import Kind
-
-    return _decoded(Kind.PROTOBUF, _Payloads(column, headers, of_key), path, client_config, schemas)
+    return _decoded("PROTOBUF", (column, headers, of_key), path, client_config, schemas)
 
 
 def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
     """Decode a column of framed JSON Schema messages to JSON. Unlike `from_topicfs_avro`, this needs no schema."""
-    from topicfs.schemas.schema import Kind
-
-    return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
-
-
-class _Payloads(NamedTuple):
-    """The column of payloads, and the column of record headers, in which a frame may be."""
-
-    column: Column | str
-    headers: Column | str | None
-    of_key: bool
+    return _decoded("JSON", (column, headers, of_key), None, None, {})
 
 
 def _decoded(
-    kind: Kind, payloads: _Payloads, path: str | None, client_config: str | None, schemas: SchemaOptions
+    kind: str,
+    payloads: tuple[Column | str, Column | str | None, bool],
+    path: str | None,
+    client_config: str | None,
+    schemas: SchemaOptions,
 ) -> Column:
     from topicfs.schemas.places import SchemaPlaces
+    from topicfs.schemas.schema import Kind
 
     with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline.payload_columns import decoded_column, header_column
@@ -134,8 +123,9 @@ def _decoded(
         registry=schemas.get("schema_registry"),
         credentials=schemas.get("schema_registry_auth"),
     )
-    header = None if payloads.headers is None else header_column(payloads.headers, of_key=payloads.of_key)
-    return decoded_column(kind, (payloads.column, header), path, client_config, places)
+    column, headers, of_key = payloads
+    header = None if headers is None else header_column(headers, of_key=of_key)
+    return decoded_column(Kind[kind], (column, header), path, client_config, places)
 
 
 def kafka_jars() -> str:
