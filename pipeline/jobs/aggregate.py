@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
@@ -47,18 +47,6 @@ INTERRUPT_POLL_SECONDS = 1
 
 _LOGGER = logging.getLogger(__name__)
 _NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
-
-
-class _MicroBatch(NamedTuple):
-    """Counts of one micro-batch."""
-
-    windows: int
-    """Number of results that were written."""
-    late: int
-    """Number of rows dropped because their windows were already written.
-
-    A row may stand for several records: Spark combines the records of a batch before it counts.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,31 +74,29 @@ def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    windows = _follow(spark, options) if options.checkpoint else _at_once(spark, options)
+    if options.checkpoint:
+        windows = _follow(spark, options, options.checkpoint)
+    else:
+        source, target = options.places()
+        rows = queries.every_record(spark.read, source, options.source)
+        results = _results(_windows(rows, options)).orderBy("timestamp", "key")
+        windows = queries.write_counted(results, target, topic=options.target)
     return spark.createDataFrame([(options.source, options.target, windows)], RESULT)
 
 
-def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
+def _follow(spark: SparkSession, options: AggregateOptions, checkpoint: str) -> int:
     source, target = options.places()
-    rows = queries.every_record(spark.read, source, options.source)
-    results = _results(_windows(rows, options)).orderBy("timestamp", "key")
-    return queries.write_counted(results, target, topic=options.target)
-
-
-def _follow(spark: SparkSession, options: AggregateOptions) -> int:
-    source, target = options.places()
-    _set_state_partitions(spark)
+    # Split the state into one part per core, instead of Spark's 200: each part writes files in every micro-batch.
+    if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
+        spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
     rows = queries.every_record(spark.readStream, source, options.source)
     results = _results(_windows(_timed(spark, rows, options), options))
     counted = results.observe("written", spark_functions.count("*").alias("windows"))
     sink = counted.writeStream.format(target.format).options(**target.options, topic=options.target)
-    return _run(_triggered(sink.outputMode("append"), options))
-
-
-def _set_state_partitions(spark: SparkSession) -> None:
-    """Split the state into one part per core, instead of Spark's 200: each part writes files in every micro-batch."""
-    if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
-        spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
+    sink = sink.outputMode("append").option("checkpointLocation", checkpoint)
+    if options.continuous:
+        return _run(sink.trigger(processingTime=options.interval))
+    return _run(sink.trigger(availableNow=True))
 
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
@@ -139,20 +125,10 @@ def _end_of_last_window(spark: SparkSession, options: AggregateOptions) -> int:
     return 0 if found is None or found.until is None else int(found.until)
 
 
-def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamWriter:
-    assert options.checkpoint is not None
-    sink = sink.option("checkpointLocation", options.checkpoint)
-    return (
-        sink.trigger(processingTime=options.interval)
-        if options.continuous
-        else sink.trigger(availableNow=True)
-    )
-
-
 def _run(sink: DataStreamWriter) -> int:
     """Run a query until it ends; return the number of results written. ^C stops the query cleanly."""
     query = sink.start()
-    batches: dict[int, _MicroBatch] = {}
+    batches: dict[int, tuple[int, int]] = {}
     try:
         with queries.losses_reported(queries.OTHER_CHECKPOINT):
             while not query.awaitTermination(INTERRUPT_POLL_SECONDS):
@@ -160,7 +136,7 @@ def _run(sink: DataStreamWriter) -> int:
     except KeyboardInterrupt:
         query.stop()
     _record_progress(query, batches)
-    late = sum(batch.late for batch in batches.values())
+    late = sum(late for _, late in batches.values())
     if late:
         _LOGGER.warning(
             "%sat least %d late records were left out: the windows they belong to had been written (--delay says how late "
@@ -168,16 +144,19 @@ def _run(sink: DataStreamWriter) -> int:
             MESSAGE_PREFIX,
             late,
         )
-    return sum(batch.windows for batch in batches.values())
+    return sum(windows for windows, _ in batches.values())
 
 
-def _record_progress(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
-    """Add the counts of recent micro-batches to `batches`; a query remembers only its last hundred."""
+def _record_progress(query: StreamingQuery, batches: dict[int, tuple[int, int]]) -> None:
+    """Add recent micro-batches to `batches`: results written, and late rows dropped. A query remembers only a hundred.
+
+    A late row may stand for several records: Spark combines the records of a batch before it counts.
+    """
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get("written")
         if observed is not None:
             late = sum(one.numRowsDroppedByWatermark for one in progress.stateOperators)
-            batches[progress.batchId] = _MicroBatch(int(observed["windows"]), late)
+            batches[progress.batchId] = int(observed["windows"]), late
 
 
 def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:

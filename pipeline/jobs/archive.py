@@ -169,28 +169,22 @@ def _round(
     if end != found.end:  # Another run had already planned this round.
         found = plan(place, source, known, end)
     groups = small_groups(folder) if commits.merges(number) else []
-    write = partial(_write, folder, place, source, has_topic=commits.has_topic)
-    work = partial(_work, write, _schema(has_topic=commits.has_topic))
+    work = partial(_work, folder, place, source, has_topic=commits.has_topic)
     written = in_tasks(spark, work, [*found.pieces, *groups])
     commits.commit(number, end, written, [file for group in groups for file in group])
     return planned is not None
 
 
-def _work(write: Callable[..., Iterator[Path]], schema: Any, piece: Task | list[Path]) -> Iterator[Path]:
-    """Write the records of a task, or merge files; runs in Spark's workers."""
-    yield from [merge(piece, schema)] if isinstance(piece, list) else write(piece)
-
-
-def _write(
-    folder: Path, place: SparkPlace, source: SourceOptions, piece: Task, *, has_topic: bool
+def _work(
+    folder: Path, place: SparkPlace, source: SourceOptions, piece: Task | list[Path], *, has_topic: bool
 ) -> Iterator[Path]:
-    read = batches(place, source, piece, _schema())
-    yield from write_batches(folder, piece.range.partition.topic, read, has_topic=has_topic)
-
-
-def _schema(*, has_topic: bool = True) -> Any:
+    """Write the records of a task, or merge files; runs in Spark's workers."""
     schema = arrow_schema(full_schema(include_headers=True))
-    return schema if has_topic else schema.remove(schema.get_field_index("topic"))
+    if isinstance(piece, list):
+        yield merge(piece, schema if has_topic else schema.remove(schema.get_field_index("topic")))
+    else:
+        read = batches(place, source, piece, schema)
+        yield from write_batches(folder, piece.range.partition.topic, read, has_topic=has_topic)
 
 
 def _contents(folder: Path) -> Any:

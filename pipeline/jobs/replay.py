@@ -15,6 +15,7 @@ from pyspark.sql import functions as spark_functions
 
 from topicfs import pipeline
 from topicfs.pipeline.jobs import queries
+from topicfs.pipeline.places.place import SparkPlace
 
 RESULT = "source string, target string, records long"
 
@@ -28,18 +29,16 @@ class ReplayOptions(queries.QueryOptions):
 def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
     """Run the replay; return one row with the number of records written."""
     pipeline.register(spark)
-    records = _replay_new(spark, options) if options.checkpoint else _replay_all(spark, options)
+    source, target = options.places()
+    if options.checkpoint:
+        records = _replay_new(spark, options, source, target)
+    else:
+        rows = queries.every_record(spark.read, source, options.source)
+        records = queries.write_counted(_chosen(spark, rows, options), target, topic=options.target)
     return spark.createDataFrame([(options.source, options.target, records)], RESULT)
 
 
-def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
-    source, target = options.places()
-    rows = queries.every_record(spark.read, source, options.source)
-    return queries.write_counted(_chosen(spark, rows, options), target, topic=options.target)
-
-
-def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
-    source, target = options.places()
+def _replay_new(spark: SparkSession, options: ReplayOptions, source: SparkPlace, target: SparkPlace) -> int:
     rows = queries.every_record(spark.readStream, source, options.source)
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)

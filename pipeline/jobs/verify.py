@@ -7,9 +7,8 @@ it skips data that the owner has not finished writing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +18,7 @@ from topicfs.inspection.check.segment import CheckedSegment, SegmentWork, check_
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
-from topicfs.pipeline.verification import DirectoryVerification, VerificationRow, require_files
+from topicfs.pipeline.verification import DirectoryVerification, require_files
 from topicfs.storage.disk.native import NativeFileSystem
 
 _WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))
@@ -61,18 +60,14 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
     inputs = [[(number, work[number]) for number in task] for task in tasks]
     found = dict(in_tasks(spark, _check, inputs))
     rows = verification.rows([found[number] for number in range(len(work))])
-    return spark.createDataFrame(_table(rows), from_arrow_schema(_ROW))
+    shown = [
+        {**row._asdict(), "wrong": [{**one._asdict(), "file": str(one.file)} for one in row.wrong]}
+        for row in rows
+    ]
+    return spark.createDataFrame(pa.Table.from_pylist(shown, _ROW), from_arrow_schema(_ROW))
 
 
 def _check(task: Sequence[tuple[int, SegmentWork]]) -> Iterator[tuple[int, CheckedSegment | None]]:
     """Check the segments of a task; yield the number of each segment with its result. Runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
     yield from ((number, check_segment(work, files)) for number, work in task)
-
-
-def _table(rows: Iterable[VerificationRow]) -> Any:
-    return pa.Table.from_pylist([{**row._asdict(), "wrong": _structs(row)} for row in rows], _ROW)
-
-
-def _structs(row: VerificationRow) -> list[dict[str, Any]]:
-    return [{**one._asdict(), "file": str(one.file)} for one in row.wrong]
