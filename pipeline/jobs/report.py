@@ -18,7 +18,7 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.collector import bytes_of, collect, find_lags, find_parts
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
-from topicfs.pipeline.report.page.page import Heading, page
+from topicfs.pipeline.report.page.page import page
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
@@ -59,8 +59,10 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
     for one in numbers:
         one.groups = groups.get(one.partition, ())
     if options.output is not None:
-        heading = Heading(place=str(options.place), now_ms=options.now_ms, top=options.top)
-        _write(options.output, page(numbers, heading))
+        text = page(numbers, place=str(options.place), now_ms=options.now_ms, top=options.top)
+        beside = options.output.absolute().with_name(f".{options.output.name}.{uuid4().hex}")
+        # A reader sees the old page or the new one.
+        write_atomically(NativeFileSystem(), options.output.absolute(), text.encode(), temporary=beside)
     return spark.createDataFrame([_row(one) for one in numbers], ROWS)
 
 
@@ -71,19 +73,13 @@ def _row(numbers: PartitionNumbers) -> tuple[Any, ...]:
 
 
 def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    found = find_parts(options.place, options.topics)
-    tasks = pack([bytes_of(one) for one in found.pieces], task_bytes=options.task_bytes)
+    partitions, pieces = find_parts(options.place, options.topics)
+    tasks = pack([bytes_of(one) for one in pieces], task_bytes=options.task_bytes)
     place = options.place.resolved()
-    inputs = [(place, found.pieces[task.start : task.stop]) for task in tasks]
-    return merged([*map(PartitionNumbers, found.partitions), *in_tasks(spark, _collect, inputs)])
+    inputs = [(place, pieces[task.start : task.stop]) for task in tasks]
+    return merged([*map(PartitionNumbers, partitions), *in_tasks(spark, _collect, inputs)])
 
 
 def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[PartitionNumbers]:
     """Count a task's records; runs in Spark's workers."""
     yield from collect(*task)
-
-
-def _write(path: Path, text: str) -> None:
-    """Create or replace a file atomically: a reader sees the old content or the new one."""
-    beside = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
-    write_atomically(NativeFileSystem(), path.absolute(), text.encode(), temporary=beside)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -114,26 +113,19 @@ RECORD_BYTES = 100
 """Assumed size of a record in a cluster, to make tasks of about equal work."""
 
 
-class Parts(NamedTuple):
-    """The partitions to read, including empty partitions, and the tasks that read them."""
-
-    partitions: list[TopicPartition]
-    pieces: list[Task]
-    """Each task reads one segment of a data directory, or all offsets of one partition of a cluster."""
-
-
-def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
+def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> tuple[list[TopicPartition], list[Task]]:
     """Return the partitions of `topics` (None: all but Kafka's own) and their tasks, sorted by partition and offset.
 
-    The tasks read all records that are visible to a consumer, from the replica with the highest high watermark.
-    Raises PipelineError, StorageError, OSError.
+    Each task reads one segment of a data directory, or all offsets of one partition of a cluster. The tasks read all
+    records that are visible to a consumer, from the replica with the highest high watermark. Raises PipelineError,
+    StorageError, OSError.
     """
     named = "*" if topics is None else ",".join(topics)
     found = plan(place, source_options(place, named, Isolation.READ_UNCOMMITTED), None, None)
     pieces = list(found.pieces)
     if not place.is_kafka:
         pieces = [replace(one, slices=(each,)) for one in pieces for each in one.slices]
-    return Parts(sorted(found.end.offsets), pieces)
+    return sorted(found.end.offsets), pieces
 
 
 def bytes_of(piece: Task) -> int:

@@ -154,10 +154,3 @@ def bins_of(sizes: Integers) -> Integers:
 def bin_start(number: int) -> int:
     """Return the smallest size in bin `number`."""
     return number if number < 8 else (number % 4 + 4) << (number // 4 - 1)
-
-
-def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
-    total = TimeHistogram()
-    for histogram in histograms:
-        total.merge(histogram)
-    return total

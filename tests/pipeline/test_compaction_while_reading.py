@@ -110,9 +110,9 @@ def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
 def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
     """A report counts replaced segments as changed, not as damaged."""
     fill(engine, 0, 60)
-    found = find_parts(place_of(str(tmp_path)), None)
+    _, pieces = find_parts(place_of(str(tmp_path)), None)
     compact(engine, **{"internal.segment.bytes": "100000"})
-    (numbers,) = collect(place_of(str(tmp_path)), found.pieces)
+    (numbers,) = collect(place_of(str(tmp_path)), pieces)
     assert 0 == numbers.damaged_batches
     assert numbers.changed_segments > 0
 

@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 
 from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes
 from topicfs.pipeline.report.page.formatting import duration, each, moment, short, size
-from topicfs.pipeline.report.page.page import Heading, page
+from topicfs.pipeline.report.page.page import page
 from topicfs.pipeline.report.page.selection import MAX_TIME, choose, series_of, time_axis
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def numbers_of(
 
 
 def heading(**changes):
-    return Heading(**{"place": "/srv/topics", "now_ms": NEW_YEAR, "top": 12, **changes})
+    return {"place": "/srv/topics", "now_ms": NEW_YEAR, "top": 12, **changes}
 
 
 class Elements(HTMLParser):
@@ -88,7 +88,7 @@ def fifty():
         for topic in range(50)
         for partition in range(8)
     ]
-    return page(numbers, heading())
+    return page(numbers, **heading())
 
 
 def test_a_page_needs_nothing_else(fifty):
@@ -137,7 +137,7 @@ def test_every_drawing_is_told_in_words(fifty):
 
 def test_one_topic_of_one_partition_gets_the_whole_width():
     """A single topic of one partition has one wide panel per section, without a legend or a sum."""
-    elements = Elements(page([numbers_of("only")], heading()))
+    elements = Elements(page([numbers_of("only")], **heading()))
     assert 4 == len([one for one in elements.all("svg") if one["class"] == "broad"])
     assert "All" not in elements.texts
     assert not any(text.startswith("partition 0") for text in elements.texts)
@@ -146,18 +146,18 @@ def test_one_topic_of_one_partition_gets_the_whole_width():
 def test_the_same_numbers_make_the_same_page():
     """Equal numbers in any order give the same page, which shows its time of creation only if a time is passed."""
     numbers = [numbers_of("b"), numbers_of("a", 1), numbers_of("a", 0)]
-    one = page(numbers, heading())
-    assert one == page(numbers[::-1], heading())
+    one = page(numbers, **heading())
+    assert one == page(numbers[::-1], **heading())
     assert "As of 2026-01-01 00:00. " in one
-    assert "As of" not in page(numbers, heading(now_ms=None))
+    assert "As of" not in page(numbers, **heading(now_ms=None))
 
 
 def test_nothing_is_a_page_too():
     """A page is made if there are no topics, if a topic has no records, and if records have no times."""
-    assert "No record here has a time." in page([], heading())
-    Elements(page([], heading()))
-    Elements(page([PartitionNumbers(TopicPartition("empty", 0))], heading()))
-    untimed = page([numbers_of("untimed", times=(-1, -1))], heading())
+    assert "No record here has a time." in page([], **heading())
+    Elements(page([], **heading()))
+    Elements(page([PartitionNumbers(TopicPartition("empty", 0))], **heading()))
+    untimed = page([numbers_of("untimed", times=(-1, -1))], **heading())
     assert "No record here has a time." in untimed
     assert "Sizes of keys and values of untimed" in untimed
 
@@ -166,7 +166,7 @@ def test_a_cluster_shows_all_but_its_segments():
     """A cluster's page shows the bytes and compression of batches, but no segments."""
     numbers = numbers_of("orders")
     numbers.segments, numbers.segment_lags = 0, []
-    text = " ".join(Elements(page([numbers], heading())).texts)
+    text = " ".join(Elements(page([numbers], **heading())).texts)
     assert "Clients of a cluster cannot see its segments" in text
     assert "On disk" in text
     assert "Compression" in text
@@ -176,7 +176,7 @@ def test_a_cluster_shows_all_but_its_segments():
 
 def test_a_narrow_screen_has_drawings_of_its_own(fifty):
     """Each wide drawing has a second, narrow form, and each cell has its column's title, for narrow screens."""
-    elements = Elements(page([numbers_of("only")], heading()))
+    elements = Elements(page([numbers_of("only")], **heading()))
     svgs = elements.all("svg")
     broad, narrow = ([one for one in svgs if one.get("class") == name] for name in ("broad", "narrow"))
     assert svgs == [one for pair in zip(broad, narrow, strict=True) for one in pair]
@@ -196,20 +196,20 @@ def test_groups_are_a_table_of_lags():
             [(GroupLag("<b>", 3, 4), GroupLag("archive", 7, 0)), (GroupLag("<b>", 1, 1_000),)]
         )
     ]
-    shown = page(numbers, heading())
+    shown = page(numbers, **heading())
     Elements(shown)
     table = shown[shown.index('<h2 id="groups">') :]
     cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table[: table.index("</table>")])
     assert ["Group", "Topic", "Partitions", "Lag"] == cells[:4]
     assert ["&lt;b&gt;", "orders", "2", "1,004", "archive", "orders", "1", "0"] == cells[4:]
-    assert 'id="groups"' not in page([PartitionNumbers(TopicPartition("orders", 0))], heading())
+    assert 'id="groups"' not in page([PartitionNumbers(TopicPartition("orders", 0))], **heading())
 
 
 def test_damage_is_reported_at_the_top():
     """Damage is reported at the top of the page, and names are escaped."""
     numbers = numbers_of("orders")
     numbers.damaged_batches, numbers.changed_segments = 1, 2
-    text = page([numbers], heading(place="/srv/<b>&"))
+    text = page([numbers], **heading(place="/srv/<b>&"))
     Elements(text)
     assert "<strong>1 damaged batch</strong>" in text
     assert "<strong>2 segments</strong>" in text
@@ -292,10 +292,10 @@ def test_no_name_makes_an_element():
     """Names of topics, groups and places are shown as text, never as HTML, because anybody may have chosen them."""
     usual_numbers = [numbers_of("orders", stamped=True), numbers_of("clicks")]
     usual_numbers[0].groups = (GroupLag("billing", 1, 1),)
-    plain = page(usual_numbers, heading())
+    plain = page(usual_numbers, **heading())
     numbers = [numbers_of(HOSTILE, stamped=True), numbers_of(f"{HOSTILE}2")]
     numbers[0].groups = (GroupLag(HOSTILE, 1, 1),)
-    shown = page(numbers, heading(place=HOSTILE))
+    shown = page(numbers, **heading(place=HOSTILE))
     attacked, usual = Elements(shown), Elements(plain)
     assert {tag for tag, _ in usual.found} >= {tag for tag, _ in attacked.found}
     attributes = {name for _, given in usual.found for name in given}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from topicfs.pipeline.report.numbers import PartitionNumbers
@@ -14,29 +13,23 @@ from topicfs.pipeline.report.page.style import STYLE
 from topicfs.pipeline.report.page.tables import compression_table, group_table, partition_tables, topic_table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heading:
-    place: str
-    now_ms: int | None
-    """Time of creation to show on the page; None: show none."""
-    top: int
-    """Number of topics with plots of their own."""
+def page(numbers: Iterable[PartitionNumbers], *, place: str, now_ms: int | None, top: int) -> str:
+    """Return the page as HTML; equal arguments give equal pages.
 
-
-def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
-    """Return the page as HTML; equal numbers and headings give equal pages."""
-    choice = choose(numbers, top=heading.top)
+    If `now_ms` is None, the page shows no time of creation. `top` is the number of topics with plots of their own.
+    """
+    choice = choose(numbers, top=top)
     everything = [*choice.shown, *choice.others]
     total = combined(one for topic in everything for one in topic.partitions)
+    title = f"Topics of {escape(place)}"
     sections = [
-        _head(heading, everything, total),
+        _head(everything, total, title=title, now_ms=now_ms, top=top),
         topic_table(everything),
         partition_tables(choice.shown),
         group_table(everything),
         *_plots(choice),
         _foot(total),
     ]
-    title = escape(f"Topics of {heading.place}")
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -66,8 +59,10 @@ def _plots(choice: PageTopics) -> Iterator[str]:
     yield compression_table(drawn)
 
 
-def _head(heading: Heading, topics: Sequence[TopicNumbers], total: PartitionNumbers) -> str:
-    now = "" if heading.now_ms is None else f"As of {moment(heading.now_ms)}. "
+def _head(
+    topics: Sequence[TopicNumbers], total: PartitionNumbers, *, title: str, now_ms: int | None, top: int
+) -> str:
+    now = "" if now_ms is None else f"As of {moment(now_ms)}. "
     stored = total.stored
     tiles = [
         ("Topics", whole(len(topics))),
@@ -80,11 +75,11 @@ def _head(heading: Heading, topics: Sequence[TopicNumbers], total: PartitionNumb
     cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)
     return "\n".join(
         [
-            f"<header><h1>Topics of {escape(heading.place)}</h1>",
+            f"<header><h1>{title}</h1>",
             f'<p class="quiet">{now}{_span(total)}</p></header>',
             *_warnings(total),
             f'<dl class="tiles">{cells}</dl>',
-            _selection(topics, heading),
+            _selection(len(topics), top),
         ]
     )
 
@@ -110,12 +105,12 @@ def _warnings(total: PartitionNumbers) -> Iterator[str]:
         )
 
 
-def _selection(topics: Sequence[TopicNumbers], heading: Heading) -> str:
-    if len(topics) <= heading.top + 1:
+def _selection(topics: int, top: int) -> str:
+    if topics <= top + 1:
         return ""
-    others = len(topics) - heading.top
+    others = topics - top
     return (
-        f'<p class="quiet" style="margin-top:1rem">Plots show the {heading.top} topics with the most bytes on disk, '
+        f'<p class="quiet" style="margin-top:1rem">Plots show the {top} topics with the most bytes on disk, '
         f"and the other {others} as one; tables and totals have all.</p>"
     )
 

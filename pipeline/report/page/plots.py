@@ -106,8 +106,14 @@ def over_time(
                 StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=color, linewidth=0)
             )
             below = upper
-        _time_ticks(axes, edges)
-        _amount_ticks(axes, in_bytes=in_bytes)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.xaxis_date("UTC")
+        locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=7)  # type: ignore[no-untyped-call] # matplotlib's own
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))  # type: ignore[no-untyped-call] # as above
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        shown = size if in_bytes else short
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: shown(amount)))
         axes.set_ylim(0, max(float(below.max()) * 1.05, 1))
     return drawing.svg
 
@@ -202,21 +208,6 @@ def _binary(power: int) -> str:
     """Format two to the power `power` as a number of bytes."""
     unit, rest = divmod(power, 10)
     return f"{2**rest} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
-
-
-def _time_ticks(axes: Axes, edges: Any) -> None:
-    axes.set_xlim(edges[0], edges[-1])
-    axes.xaxis_date("UTC")
-    locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=7)  # type: ignore[no-untyped-call] # matplotlib's own
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))  # type: ignore[no-untyped-call] # as above
-
-
-def _amount_ticks(axes: Axes, *, in_bytes: bool) -> None:
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda amount, _: size(amount) if in_bytes else short(amount))
-    )
 
 
 @dataclass(slots=True)

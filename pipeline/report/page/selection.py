@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topicfs.pipeline.report.histograms import WIDTHS, Amount, TimeHistogram, merged_times
+from topicfs.pipeline.report.histograms import WIDTHS, Amount, TimeHistogram
 from topicfs.pipeline.report.numbers import PartitionNumbers
 from topicfs.storage.model import TopicPartition
 
@@ -71,7 +71,8 @@ class TimeAxis(NamedTuple):
 
     def amounts(self, times: TimeHistogram) -> list[Amount]:
         """Return the contents of each bucket of the axis; the buckets of `times` may be narrower."""
-        wide = merged_times([times])
+        wide = TimeHistogram()
+        wide.merge(times)
         wide.widen(self.level)
         numbers = range(self.start_ms // self.width_ms, self.end_ms // self.width_ms)
         return [wide.buckets.get(number, Amount(0, 0)) for number in numbers]
