@@ -136,25 +136,19 @@ def settings_of_session(
     given: Mapping[str, str],
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Return the settings that make a session in this environment load the connector, in addition to `given`."""
-    return connector_settings(
-        defaults={**spark_defaults(spark_home, environment), **given},
-        arguments=submit_arguments(environment),
-        present=any((spark_home / "jars").glob(CONNECTOR.first)),
-        jars=jars,
-    )
+    """Return the setting that makes a session in this environment load the connector, in addition to `given`.
 
-
-def connector_settings(
-    *, defaults: Mapping[str, str], arguments: Mapping[str, str], present: bool, jars: Callable[[], Path]
-) -> dict[str, str]:
-    """Return the setting that loads the connector; empty if the user's settings, or Spark's own jars, have a connector.
-
-    `defaults` are the settings of the session and of spark-defaults.conf, `arguments` are those of spark-submit.
-    `present`: Spark's own folder of jars has a connector. `jars` is called only if its folder is needed, and may raise.
+    Return no setting if the user's settings, or Spark's own jars, have a connector. `jars` is called only if its folder
+    is needed, and may raise.
     """
+    defaults = {**spark_defaults(spark_home, environment), **given}
+    arguments = submit_arguments(environment)
     named = arguments.get(JARS, defaults.get(JARS, ""))
-    if present or PACKAGES in defaults or PACKAGES in arguments or _names_connector(named):
+    if (
+        any((spark_home / "jars").glob(CONNECTOR.first))
+        or PACKAGES in {**defaults, **arguments}
+        or any(fnmatch(jar.strip().rpartition("/")[2], CONNECTOR.first) for jar in named.split(","))
+    ):
         return {}
     if JARS in arguments:
         # Jars in these arguments override the jars that a session sets, so the two lists cannot be combined.
@@ -196,10 +190,6 @@ def _parts(word: str) -> list[str]:
     """Split an argument such as `--packages=a:b:c` into flag and value; other arguments stay whole."""
     flag, equals, value = word.partition("=")
     return [flag, value] if equals and flag.startswith("--") else [word]
-
-
-def _names_connector(jars: str) -> bool:
-    return any(fnmatch(jar.strip().rpartition("/")[2], CONNECTOR.first) for jar in jars.split(","))
 
 
 def joined(folder: Path) -> str:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, file_key, missing_list_error
 from topicfs.pipeline.errors import IcebergMissingError, PipelineError, needing
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 
-Table: TypeAlias = Any
-"""A table of pyiceberg, which is imported only when it is needed."""
 NAME = "topicfs.records"
 OFFSETS = "topicfs.offsets"
 NUMBER = "topicfs.commit"
@@ -120,7 +118,7 @@ def _open_catalog(archive: Path, *, make: bool = False) -> Any:
     )
 
 
-def _opened(catalog: Any, location: str) -> Table:
+def _opened(catalog: Any, location: str) -> Any:
     from pyiceberg import types as kinds
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.schema import Schema

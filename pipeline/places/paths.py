@@ -54,7 +54,10 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     if not found:
         raise PipelineError("the option path names no data directory")
     for one in found:
-        _check_is_not_mounted(one)
+        try:
+            check_not_mounted(one)
+        except NotALogDirectoryError as error:
+            raise PipelineError(str(error)) from None
     return tuple(found)
 
 
@@ -91,14 +94,6 @@ def _local(name: str) -> str:
             f"{name}: not a directory of this machine; path names local data directories, such as /srv/topics"
         )
     return name[uri.end() :]
-
-
-def _check_is_not_mounted(path: Path) -> None:
-    """Raise PipelineError if the path is in a mount of topicfs, because a mount has no segment files."""
-    try:
-        check_not_mounted(path)
-    except NotALogDirectoryError as error:
-        raise PipelineError(str(error)) from None
 
 
 def contents_of(path: Path, files: FileSystem) -> Contents:

@@ -59,7 +59,9 @@ class SparkPlace:
     def options(self) -> dict[str, str]:
         """The format's options for the place and its connections. Raises InvalidConfigError, OSError."""
         if self.bootstrap_servers is not None:
-            return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._connection()}
+            settings = {} if self.client_config is None else for_java(self.client_config)
+            settings = {"bootstrap.servers": self.bootstrap_servers, **settings}
+            return {f"kafka.{name}": value for name, value in settings.items()}
         return {"path": self.path or "", **({"without": self.without} if self.without else {})}
 
     def resolved(self) -> SparkPlace:
@@ -68,11 +70,6 @@ class SparkPlace:
         Raises InvalidConfigError, OSError.
         """
         return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
-
-    def _connection(self) -> dict[str, str]:
-        if self.client_config is None:
-            return {}
-        return {f"kafka.{name}": value for name, value in for_java(self.client_config).items()}
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.bootstrap_servers}" if self.is_kafka else self.path or ""
@@ -93,16 +90,11 @@ def place_of(text: str | SparkPlace) -> SparkPlace:
     for name in text.split(","):
         scheme = _ANY_SCHEME.match(name.strip())
         if scheme is not None and scheme[0].lower() != "file://":
-            raise PipelineError(
-                f"{text}: {_unfit(scheme[0])}; a place is one or more data directories, or {EXAMPLE}"
-            )
+            unfit = f"places of the kind {scheme[0]} are not supported"
+            if scheme[0].lower() == SCHEME:
+                unfit = "a cluster and a directory are not one place"
+            raise PipelineError(f"{text}: {unfit}; a place is one or more data directories, or {EXAMPLE}")
     return SparkPlace(path=text)
-
-
-def _unfit(scheme: str) -> str:
-    if scheme.lower() == SCHEME:
-        return "a cluster and a directory are not one place"
-    return f"places of the kind {scheme} are not supported"
 
 
 BROKER_TIMEOUT_SECONDS = 5.0
