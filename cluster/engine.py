@@ -76,6 +76,8 @@ class ClusterEngine:
     doing: str | None = None
     scrub: str | None = None
     scrubber: None = None
+    share_groups: ShareGroups = NO_SHARE_GROUPS
+    replication: Replication | None = None
 
     def __init__(
         self,
@@ -111,14 +113,6 @@ class ClusterEngine:
             return tuple(self._warnings.lines)
         now = filter(None, (self._watch.warning, self.leaders.metadata.warning))
         return (*self._warnings.lines, *now, *self.leaders.waiting())
-
-    @property
-    def share_groups(self) -> ShareGroups:
-        return NO_SHARE_GROUPS
-
-    @property
-    def replication(self) -> Replication | None:
-        return None
 
     def call_before_waiting(self, hook: Callable[[], None]) -> None:
         self.leaders.before_waiting = hook

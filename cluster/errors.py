@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
 
 from topicfs.storage import errors
@@ -43,6 +44,10 @@ class MirrorError(errors.ClusterError):
 
 class WrittenByOthersError(MirrorError):
     """A mirror's directory contains something that the mirror did not write."""
+
+    def __init__(self, directory: Path, what: str) -> None:
+        reason = f"{what}: something other than the mirror wrote there; mirror into another directory"
+        super().__init__(f"{directory}: {reason}")
 
 
 class RetryCondition(Enum):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Backoff, Leader
+from topicfs.cluster.brokers.fetch import ListedOffset
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, FAILURES_GONE, Leaders
 from topicfs.cluster.brokers.settings import TOPIC_RESOURCE
 from topicfs.protocol.messages import (
@@ -180,11 +181,6 @@ class Admin:
         return time.monotonic() + self._leaders.timeout_seconds
 
 
-class Deleted(NamedTuple):
-    error: int
-    log_start_offset: Offset = Offset(-1)
-
-
 def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, before: int) -> Offset | None:
     """Raise a partition's log start offset to `before` (-1: the high watermark); return the new log start (blocking).
 
@@ -194,12 +190,12 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
     asked = {"partitionIndex": partition.partition, "offset": before}
     request = _timed(DELETE_RECORDS, {"topics": [{"name": partition.topic, "partitions": [asked]}]})
 
-    def attempt(leader: Leader) -> Deleted:
+    def attempt(leader: Leader) -> ListedOffset:
         said = leaders.brokers.ask(leader.node, DELETE_RECORDS, request, seconds=ATTEMPT_SECONDS)
         for topic in said["topics"]:
             for one in topic["partitions"]:
                 if one["partitionIndex"] == partition.partition:
-                    return Deleted(one["errorCode"], Offset(one["lowWatermark"]))
+                    return ListedOffset(one["errorCode"], Offset(one["lowWatermark"]))
         raise errors.MalformedAnswerError(f"{partition}: the answer to DeleteRecords does not mention it")
 
     answer = leaders.ask(partition, topic_id, attempt)
@@ -207,7 +203,7 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
         return None
     if answer.error:
         raise errors.error_of(answer.error, str(partition))
-    return answer.log_start_offset
+    return answer.offset
 
 
 def _timed(api: Api, request: Values) -> Values:

@@ -446,7 +446,5 @@ def _leader(answer: Values) -> tuple[int, Leader]:
     return answer["partitionIndex"], _shared(answer["leaderId"], answer["leaderEpoch"])
 
 
-@lru_cache(maxsize=1 << 12)
-def _shared(node: int, epoch: int) -> Leader:
-    """Return a Leader value that all partitions with the same leader and epoch share."""
-    return Leader(node, epoch)
+_shared = lru_cache(maxsize=1 << 12)(Leader)
+"""Returns a Leader value that all partitions with the same leader and epoch share."""

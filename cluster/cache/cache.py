@@ -56,18 +56,10 @@ class Cache:
         """The sizes of partition directories that have not been opened yet, the oldest first."""
         self._cache_files: OrderedDict[CacheFile, tuple[PartitionCache, int]] = OrderedDict()
         """The cache files, each with its partition's cache and its size, the least recently used first."""
-        self._bytes = 0
-        self._working = True
-
-    @property
-    def bytes(self) -> int:
+        self.bytes = 0
         """Total size of the files in bytes."""
-        return self._bytes
-
-    @property
-    def working(self) -> bool:
+        self.working = True
         """False after the disk was full or has failed. From then on nothing is cached."""
-        return self._working
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
         """Find existing cache files, and remove those of topics that were deleted in the cluster."""
@@ -77,7 +69,7 @@ class Cache:
             if path.parent != directory or path.name.rpartition("-")[0] in topic_ids:
                 with self._lock:
                     self._unread[path] = size
-                    self._bytes += size
+                    self.bytes += size
             else:
                 shutil.rmtree(path, ignore_errors=True)
         self.make_room()
@@ -87,7 +79,7 @@ class Cache:
         with self._lock:
             found = self._partitions.get(path)
             if found is None:
-                self._bytes -= self._unread.pop(path, 0)
+                self.bytes -= self._unread.pop(path, 0)
         if found is None:
             made = PartitionCache(
                 path,
@@ -101,20 +93,20 @@ class Cache:
 
     def fail(self, error: OSError) -> None:
         """Stop caching because the disk is full or has failed."""
-        if self._working:
-            self._working = False
+        if self.working:
+            self.working = False
             self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is cached")
 
     def make_room(self) -> None:
         """Remove the least recently used files until the cache is within its size limit."""
         while True:
             with self._lock:
-                if self._bytes <= self._max_bytes:
+                if self.bytes <= self._max_bytes:
                     return
                 unread = next(iter(self._unread), None)
                 used = next(iter(self._cache_files.items()), None)
                 if unread is not None:
-                    self._bytes -= self._unread.pop(unread)
+                    self.bytes -= self._unread.pop(unread)
             if unread is not None:
                 shutil.rmtree(unread, ignore_errors=True)
             elif used is not None:
@@ -126,13 +118,13 @@ class Cache:
     def used(self, cache_file: CacheFile, cache: PartitionCache) -> None:
         """Record that a cache file was read, or has grown."""
         with self._lock:
-            self._bytes += cache_file.size - self._cache_files.pop(cache_file, (cache, 0))[1]
+            self.bytes += cache_file.size - self._cache_files.pop(cache_file, (cache, 0))[1]
             self._cache_files[cache_file] = cache, cache_file.size
 
     def removed(self, cache_file: CacheFile) -> None:
         with self._lock:
             if cache_file in self._cache_files:
-                self._bytes -= self._cache_files.pop(cache_file)[1]
+                self.bytes -= self._cache_files.pop(cache_file)[1]
 
     def damaged(self, what: str) -> None:
         """Warn about a damaged file. The caller removes the file."""
@@ -140,7 +132,7 @@ class Cache:
 
     def close(self) -> None:
         """Close the files and release the directory. Idempotent."""
-        self._working = False
+        self.working = False
         with self._lock:
             partitions, self._partitions = list(self._partitions.values()), {}
         with suppress(OSError), ExitStack() as closing:

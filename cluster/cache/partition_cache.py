@@ -87,7 +87,8 @@ class PartitionCache:
             self._keeper.used(cache_file, self)
         finally:
             self._lock.release()
-        return found if offset < found.next_offset and _has(found, offset) else None
+        ends_before = find_offset(found.data, offset, len(found.data)) >= len(found.data)
+        return None if offset >= found.next_offset or ends_before else found
 
     def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
         """Cache the batches of `window` that are the same for all readers at its isolation level. Raises OSError."""
@@ -97,7 +98,8 @@ class PartitionCache:
         with self._lock:
             if self._closed:
                 return
-            self._drop_below(known.log_start_offset)
+            while self._cache_files and self._cache_files[0].next_offset <= known.log_start_offset:
+                self._drop(self._cache_files[0])
             if self._checked_epoch != window.leader_epoch:
                 if self._cache_files:
                     return  # Cached files must first be compared with the leader, by `check`.
@@ -208,21 +210,12 @@ class PartitionCache:
     def _bases(self) -> list[Offset]:
         return [cache_file.base_offset for cache_file in self._cache_files]
 
-    def _drop_below(self, start: Offset) -> None:
-        while self._cache_files and self._cache_files[0].next_offset <= start:
-            self._drop(self._cache_files[0])
-
     def _drop(self, cache_file: CacheFile) -> None:
         if cache_file in self._cache_files:
             self._cache_files.remove(cache_file)
             cache_file.close()
             cache_file.remove()
             self._keeper.removed(cache_file)
-
-
-def _has(window: FetchedBatches, offset: Offset) -> bool:
-    """Return whether `window` has a batch that ends at or after `offset`."""
-    return find_offset(window.data, offset, len(window.data)) < len(window.data)
 
 
 def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:

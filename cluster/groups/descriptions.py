@@ -6,7 +6,7 @@ group with the classic protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from topicfs.cluster.errors import UnsupportedVersionError
@@ -79,15 +79,15 @@ def _classic(member: Values) -> MemberDescription:
 
 
 def _newer(member: Values) -> MemberDescription:
+    topics = member["assignment"]["topicPartitions"]
+    partitions = [
+        TopicPartition(topic["topicName"], number) for topic in topics for number in topic["partitions"]
+    ]
     return MemberDescription(
         member_id=member["memberId"],
         instance_id=member["instanceId"],
         client_id=member["clientId"],
         host=member["clientHost"],
         topics=tuple(sorted(member["subscribedTopicNames"])),
-        partitions=tuple(sorted(_partitions(member["assignment"]["topicPartitions"]))),
+        partitions=tuple(sorted(partitions)),
     )
-
-
-def _partitions(topics: Iterable[Values]) -> Iterator[TopicPartition]:
-    return (TopicPartition(topic["topicName"], number) for topic in topics for number in topic["partitions"])

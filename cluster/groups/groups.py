@@ -110,7 +110,14 @@ class ClusterGroups:
         except errors.UnknownGroupError:
             if group not in self._made:
                 raise
-            return _empty(group, coordinator)
+            return membership.GroupDescription(
+                name=group,
+                state=membership.GroupState.EMPTY,
+                generation=0,
+                assignor="",
+                coordinator=coordinator,
+                members=(),
+            )
         with self._lock:
             readers = dict(self._members.get(group, {}))
         own = {one.member_id: reader for one, reader in readers.items()}
@@ -365,14 +372,3 @@ class ClusterGroups:
             raise errors.ReadOnlyError(
                 "the cluster was opened read-only: its groups and their positions cannot be changed"
             )
-
-
-def _empty(group: str, coordinator: TopicPartition) -> membership.GroupDescription:
-    return membership.GroupDescription(
-        name=group,
-        state=membership.GroupState.EMPTY,
-        generation=0,
-        assignor="",
-        coordinator=coordinator,
-        members=(),
-    )

@@ -210,12 +210,7 @@ class GroupClient:
                 for topic, numbers in by_topic(partitions).items()
             ]
         )
-        request = {
-            "groupId": self.group,
-            "topics": topics,
-            "groups": [{"groupId": self.group, "memberId": None, "memberEpoch": -1, "topics": topics}],
-            "requireStable": stable,
-        }
+        request = _positions_request([self.group], topics, stable=stable)
         answer = self._ask(group_messages.OFFSET_FETCH, request, _fetched_codes)
         (found,) = answer.get("groups") or [answer]
         return _by_partition(found)
@@ -299,6 +294,15 @@ def _coordinators_codes(answer: Values) -> Iterator[int]:
                 yield code
 
 
+def _positions_request(groups: Sequence[str], topics: list[Values] | None, *, stable: bool) -> Values:
+    return {
+        "groupId": groups[0],
+        "topics": topics,
+        "groups": [{"groupId": one, "memberId": None, "memberEpoch": -1, "topics": topics} for one in groups],
+        "requireStable": stable,
+    }
+
+
 def _fetched_codes(answer: Values) -> Iterator[int]:
     for group in answer.get("groups") or [answer]:
         if group["errorCode"] != errors.GROUP_ID_NOT_FOUND:
@@ -358,15 +362,9 @@ def fetch_positions(
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
     for first in range(0, len(groups), MAX_GROUPS_PER_REQUEST):
         some = groups[first : first + MAX_GROUPS_PER_REQUEST]
-        request = {
-            "groupId": some[0],
-            "topics": topics,
-            "groups": [
-                {"groupId": one, "memberId": None, "memberEpoch": -1, "topics": topics} for one in some
-            ],
-            "requireStable": False,
-        }
-        answer = brokers.ask(node, group_messages.OFFSET_FETCH, request)
+        answer = brokers.ask(
+            node, group_messages.OFFSET_FETCH, _positions_request(some, topics, stable=False)
+        )
         # A broker before Kafka 3.0 accepts only one group in each request.
         yield _read(answer["groups"]) if "groups" in answer else TopicPositions({}, some)
 

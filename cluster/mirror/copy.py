@@ -120,7 +120,8 @@ class MirroredPartition:
             return  # The source has no batch at the offset; the next fetch shows why.
         same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
         if not same_bytes and _contradict(header, theirs):
-            raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
+            what = f"has another batch at offset {header.base_offset} than its source"
+            raise errors.WrittenByOthersError(self.log.directory, what)
 
     def _first_at(self, offset: Offset, brokers: Brokers, leader: Leader) -> FetchedPartition | None:
         """Fetch the first batch at an offset. After an error, record it, unset `verified` and return None."""
@@ -274,17 +275,11 @@ class MirroredPartition:
     def _truncate(self, offset: Offset, leader: Leader, why: str) -> None:
         log = self.log
         if leader.epoch <= self._latest_epoch:
-            raise self._written_by_others(
-                f"ends at {log.log_end_offset}, above {offset}: {why}, and the leader has not changed"
-            )
+            what = f"ends at {log.log_end_offset}, above {offset}: {why}, and the leader has not changed"
+            raise errors.WrittenByOthersError(log.directory, what)
         if offset < log.log_end_offset:
             self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
         log.replacer.truncate_to(offset, why)
-
-    def _written_by_others(self, what: str) -> errors.WrittenByOthersError:
-        return errors.WrittenByOthersError(
-            f"{self.log.directory}: {what}: something other than the mirror wrote there; mirror into another directory"
-        )
 
 
 def _contradict(ours: BatchHeader, theirs: BatchHeader) -> bool:

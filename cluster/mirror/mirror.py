@@ -146,7 +146,8 @@ class _MirrorRun:
                 came = sum(threads.map(partial(self._serve, wait_ms=wait_ms), copies, copies.values()))
                 self._topics.note_placed()
                 self._engine.maintenance(system_clock())
-                if options.once and self._ended():
+                ended = all(one.complete or one.refused for one in self._topics.copies.values())
+                if options.once and ended and not self._topics.disputed:
                     return
                 if came and options.throttle:
                     self._stop.wait(began + came / options.throttle - time.monotonic())
@@ -175,11 +176,6 @@ class _MirrorRun:
             copied_bytes=sum(one.copied_bytes for one in copies),
             problems=tuple(incomplete if self._options.once else ()),
         )
-
-    def _ended(self) -> bool:
-        """Return whether each copy is complete, or cannot become complete."""
-        copies = self._topics.copies.values()
-        return not self._topics.disputed and all(one.complete or one.refused for one in copies)
 
     def _look(self, metadata: Metadata) -> Metadata:
         """Refresh the metadata and apply changed topics; return the old metadata if the cluster is unreachable."""

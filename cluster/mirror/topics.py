@@ -79,11 +79,12 @@ class TopicCopies:
         """Check that only mirrors have changed the directory. Raises WrittenByOthersError."""
         for name, topic in self._engine.topics().items():
             if journal.topics.get(name) != topic.topic_id:
-                raise self._written_by_others(f"topic {name} is not the topic that was copied")
+                raise WrittenByOthersError(self._directory, f"topic {name} is not the topic that was copied")
         for name, end in self.ends().items():
             left = (journal.ends or {}).get(name, end)
             if left != end:
-                raise self._written_by_others(f"{name} ends at {end}, and the mirror left it at {left}")
+                what = f"{name} ends at {end}, and the mirror left it at {left}"
+                raise WrittenByOthersError(self._directory, what)
         self._verified = journal.ends is not None
         self.journal = replace(journal, ends=None)
         self.journal.write(self._directory, self._files)
@@ -241,8 +242,3 @@ class TopicCopies:
     def _write(self, journal: MirrorJournal) -> None:
         journal.write(self._directory, self._files)
         self.journal = journal
-
-    def _written_by_others(self, what: str) -> WrittenByOthersError:
-        return WrittenByOthersError(
-            f"{self._directory}: {what}: something other than the mirror wrote there; mirror into another directory"
-        )

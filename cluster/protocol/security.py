@@ -92,7 +92,9 @@ def read_security(path: Path) -> Security:
 
 def security_of(settings: Mapping[str, str]) -> Security:
     """Return the security that settings define. Raises OSError, and InvalidConfigError, which shows no password."""
-    protocol = _protocol(settings)
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    if protocol not in PROTOCOLS:
+        raise InvalidConfigError(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
     return Security(
         tls=_tls(settings) if protocol.endswith("SSL") else None,
         credentials=_credentials(settings) if protocol.startswith("SASL") else None,
@@ -121,13 +123,6 @@ def jaas_options(text: str) -> dict[str, str]:
         name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, JAAS)
         for name, quoted, plain in ((match[1], match[2], match[3]) for match in _JAAS_OPTION.finditer(text))
     }
-
-
-def _protocol(settings: Mapping[str, str]) -> str:
-    protocol = settings.get("security.protocol", "PLAINTEXT")
-    if protocol not in PROTOCOLS:
-        raise InvalidConfigError(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
-    return protocol
 
 
 def _resolved(value: str, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from topicfs.cluster.brokers.bounds import PartitionBounds, ask_bounds
 from topicfs.cluster.brokers.brokers import Backoff, Metadata
-from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession, epoch_ends
+from topicfs.cluster.brokers.fetch import FetchPartition, FetchSession, epoch_ends
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_TIMEOUT_SECONDS, Leaders
 from topicfs.cluster.errors import NONE, kind_of
 from topicfs.cluster.topics.catalog import Catalog
@@ -128,8 +128,9 @@ class BoundsWatcher:
             if partition is None:
                 continue
             if fetched.error == NONE:
-                before = partition.bounds
-                self._take(partition, fetched)
+                before, request = partition.bounds, self._wanted[name]
+                partition.take(request.offset, fetched, request.leader_epoch)
+                self._want(partition)
                 moved = moved or partition.bounds[:3] != before[:3]
                 continue
             self._wanted.pop(name, None)
@@ -189,11 +190,6 @@ class BoundsWatcher:
                     self._partitions[name].follow_leader(older[name], ends[name].end_offset, bounds)
                 self._partitions[name].learn(bounds)
 
-    def _take(self, partition: ClusterPartition, fetched: FetchedPartition) -> None:
-        wanted = self._wanted[partition.name]
-        partition.take(wanted.offset, fetched, wanted.leader_epoch)
-        self._want(partition)
-
     def _want(self, partition: ClusterPartition) -> None:
         self._wanted[partition.name] = FetchPartition(
             partition.name,
@@ -227,7 +223,10 @@ class Watch:
     def _watch(self) -> None:
         period = FIRST_PERIOD_SECONDS
         while True:
-            self._start_followers()
+            for node in self._leaders.metadata.brokers.keys() - self._nodes:
+                self._nodes.add(node)
+                self._start(partial(self._follow, node), f"follower {node}")
+                self._start(partial(self._sweep, node), f"sweeper {node}")
             began = time.monotonic()
             try:
                 self._catalog.follow(self._leaders.look())
@@ -240,12 +239,6 @@ class Watch:
                 period = FIRST_PERIOD_SECONDS
                 self._leaders.pause(period, "watcher")
             self._leaders.pause(0, "watcher")
-
-    def _start_followers(self) -> None:
-        for node in self._leaders.metadata.brokers.keys() - self._nodes:
-            self._nodes.add(node)
-            self._start(partial(self._follow, node), f"follower {node}")
-            self._start(partial(self._sweep, node), f"sweeper {node}")
 
     def _follow(self, node: int) -> None:
         """Follow the partitions of a broker that have listeners."""
