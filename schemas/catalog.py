@@ -121,7 +121,9 @@ class SchemaCatalog:
                 self._compiled[asked] = same
                 return same
             size = len(schema.text)
-            result = _codec_of(schema, kind, source, self._check_goes_on)
+            if schema.kind is not kind:
+                raise SchemaError(f"it is a schema of {schema.kind.value}")
+            result = CODECS[kind](schema, needed_by(schema, source, self._check_goes_on))
         except MissingLibraryError:
             raise
         except (UnavailableSchemaError, StorageError, OSError) as error:
@@ -158,14 +160,6 @@ class SchemaCatalog:
         if failure is not None:
             raise UnavailableSchemaError(str(failure)) from None
         return None
-
-
-def _codec_of(
-    schema: PayloadSchema, kind: Kind, source: SchemaSource, check: Callable[[], None]
-) -> SchemaCodec:
-    if schema.kind is not kind:
-        raise SchemaError(f"it is a schema of {schema.kind.value}")
-    return CODECS[kind](schema, needed_by(schema, source, check))
 
 
 def needed_by(
