@@ -123,13 +123,13 @@ def append(
     producer expired (producer.id.expiration.ms after its newest record, by default a day).
     """
     path = parse_path(target)
-    _check_name(target, path)
-    _check_options(path, producer=producer, compression=compression, acks=acks, place=place)
+    _check_call(target, path, producer=producer, compression=compression, acks=acks, place=place)
     if producer is not None and str(file) == "-":
         raise click.UsageError("--producer needs a FILE that can be read again after a crash")
     codec = None if compression is None else Codec[compression.upper()]
     source = "-" if str(file) == "-" else str(file)
-    _check_order(target, file)
+    if Path(target).is_file() and str(file) != "-" and not file.exists():
+        raise click.UsageError(f"put the topic before the file: topicfs append {file} {target}")
     with click.open_file(source, "rb") as stream:
         mountpoint = serving_mount(place)
         if mountpoint is not None:
@@ -164,7 +164,16 @@ def append(
             _each(stream, framing, take, source, outcome, sync)
 
 
-def _check_name(target: str, path: TopicPath) -> None:
+def _check_call(
+    target: str,
+    path: TopicPath,
+    *,
+    producer: str | None,
+    compression: str | None,
+    acks: str | None,
+    place: Place,
+) -> None:
+    """Raise InvalidNameError unless the target is a file of records, click.UsageError for options that do not apply."""
     if path.name == mounted.BATCH_FILE and path.partition is None:
         raise errors.InvalidNameError(
             f"{target}: batches can only be appended to one partition, as {path.topic}/0/{path.name}"
@@ -173,12 +182,6 @@ def _check_name(target: str, path: TopicPath) -> None:
         raise errors.InvalidNameError(
             f"{target}: records are appended to {', '.join(RECORD_FILES)} or {mounted.BATCH_FILE}"
         )
-
-
-def _check_options(
-    path: TopicPath, *, producer: str | None, compression: str | None, acks: str | None, place: Place
-) -> None:
-    """Raise click.UsageError for options that do not apply to the target."""
     if producer is not None and path.name == mounted.BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     if compression is not None and path.name == mounted.BATCH_FILE:
@@ -189,12 +192,6 @@ def _check_options(
         )
     if producer is not None and place.cluster is not None:
         raise click.UsageError("--producer needs a data directory for its progress; a cluster has none")
-
-
-def _check_order(target: str, file: Path) -> None:
-    """Raise click.UsageError if the topic and the file are probably swapped."""
-    if Path(target).is_file() and str(file) != "-" and not file.exists():
-        raise click.UsageError(f"put the topic before the file: topicfs append {file} {target}")
 
 
 def _append_through(
@@ -341,7 +338,9 @@ def _outcome(
 
     def outcome(error: Exception, lines: int, size: int) -> str:
         if ends is None or framing is BATCHES:
-            return _blocks_before(framing, error, lines, size)
+            blocks = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
+            nothing = "nothing was appended" if isinstance(error, _REFUSALS) else ""
+            return f"the {blocks} before its block were appended" if size else nothing
         try:
             count = ends() - before  # Each line is a record.
         except OSError:  # The mount has ended.
@@ -359,12 +358,6 @@ def _outcome(
         return f"the first {count} lines were appended{rest}" if count else "nothing was appended"
 
     return outcome
-
-
-def _blocks_before(framing: Framing, error: Exception, lines: int, size: int) -> str:
-    blocks = f"{size} bytes" if framing is BATCHES else f"{lines} lines"
-    nothing = "nothing was appended" if isinstance(error, _REFUSALS) else ""
-    return f"the {blocks} before its block were appended" if size else nothing
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:

@@ -81,7 +81,10 @@ def explained(name: str, selector: selectors.Selector, partition: Log) -> Explan
         case selectors.TimeRange(start_timestamp, end_timestamp):
             times = [time for time in (start_timestamp, end_timestamp) if time is not None]
             lookups = [(f"timestamp {time}", explain_timestamp(partition, time, isolation)) for time in times]
-            meaning = _range_meaning(selector, partition) + _shown_range(selector)
+            meaning = _range_meaning(selector, partition)
+            if selector.relative:  # Also name the calendar times.
+                until = "" if end_timestamp is None else f" to {_shown(selector, end_timestamp)}"
+                meaning += f", from {_shown(selector, start_timestamp)}{until}"
         case selectors.Range() | selectors.LastN():
             place = selectors.resolve(selector, partition, isolation=isolation)
             assert isinstance(place, selectors.SelectedRange)
@@ -96,14 +99,6 @@ def explained(name: str, selector: selectors.Selector, partition: Log) -> Explan
 def _shown(selector: selectors.AtTime | selectors.TimeRange, timestamp: Timestamp) -> str:
     """Return a time as text; a relative time also as a calendar time."""
     return f"{timestamp} ({written(timestamp)})" if selector.relative else str(timestamp)
-
-
-def _shown_range(selector: selectors.TimeRange) -> str:
-    """Return the relative times of a range as calendar times."""
-    if not selector.relative:
-        return ""
-    until = "" if selector.end_timestamp is None else f" to {_shown(selector, selector.end_timestamp)}"
-    return f", from {_shown(selector, selector.start_timestamp)}{until}"
 
 
 def _range_meaning(selector: selectors.Selector, partition: Partition) -> str:

@@ -189,7 +189,10 @@ def reset(
     if bool(topics) + all_topics + (file is not None) != 1:
         raise click.UsageError("choose the partitions with one of --topic, --all-topics, --from-file")
     with opened_groups(place, writing=not dry_run) as found:
-        group = _group(found, name)
+        try:
+            group: GroupView | None = found.describe(name)
+        except UnknownGroupError:  # The reset creates the group.
+            group = None
         if group is not None and group.state != EMPTY and not dry_run:
             members = f"{len(group.members)} members"
             raise GroupNotEmptyError(
@@ -225,11 +228,3 @@ def _from_file(
         for partition in there
         for one in scenarios.plan(groups, scenarios.to_offset(asked[partition]), [partition], present)
     ]
-
-
-def _group(groups: GroupAdmin, name: str) -> GroupView | None:
-    """Return the group; None if the reset creates it."""
-    try:
-        return groups.describe(name)
-    except UnknownGroupError:
-        return None

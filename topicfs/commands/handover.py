@@ -102,33 +102,22 @@ def handover(
             with_open_transactions=with_open_transactions,
             share_groups=ShareGroupAdmin(brokers),
         )
-        _hand_over(work, directories, log_dirs, brokers=brokers, no_wait=no_wait)
-
-
-def _hand_over(
-    work: Handover,
-    directories: Sequence[Path],
-    log_dirs: Sequence[Path],
-    *,
-    brokers: Brokers,
-    no_wait: bool,
-) -> None:
-    """Do the next step of the handover."""
-    if _running(log_dirs):
-        cluster = KafkaCluster(brokers)
-        if work.placed and work.prepared:
-            work.verify(cluster)
-            say(f"done: the broker has everything; {_text(directories)} is no longer needed")
-            return
-        work.prepare(cluster)
-        if not work.placed:
-            _wait_until_stopped(log_dirs, no_wait=no_wait)
-    elif not work.prepared:
-        raise StorageError(
-            f"the broker is not running; start it first, because it must create the topics (no process has {log_dirs[0]} open)"
-        )
-    work.place()
-    say("the files are in place: start the broker, then run this once more to compare")
+        if _running(log_dirs):
+            cluster = KafkaCluster(brokers)
+            if work.placed and work.prepared:
+                work.verify(cluster)
+                say(f"done: the broker has everything; {_text(directories)} is no longer needed")
+                return
+            work.prepare(cluster)
+            if not work.placed:
+                _wait_until_stopped(log_dirs, no_wait=no_wait)
+        elif not work.prepared:
+            raise StorageError(
+                "the broker is not running; start it first, because it must create the topics "
+                f"(no process has {log_dirs[0]} open)"
+            )
+        work.place()
+        say("the files are in place: start the broker, then run this once more to compare")
 
 
 @click.command(

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topicfs.examples import ExampleCommand, ExampleGroup
-from topicfs.jobs.commit_group import (
-    commit_group_option,
-    commit_positions,
-    commit_progress,
-    require_checkpoint,
-)
+from topicfs.jobs.commit_group import commit_group_option, commit_positions, offsets_done
 from topicfs.jobs.places import found, found_target, place_option, target_place_option
 from topicfs.jobs.run import as_time, job_options, run_job
 from topicfs.pipeline.errors import NoArchiveError, PipelineError
@@ -198,7 +193,12 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     """
     if not archive.is_dir():
         raise NoArchiveError(archive)
-    place = _made_place(place)
+    if place.without:
+        raise click.UsageError("remove --without; restore into a directory without replicas")
+    if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
+        # Like all commands that create topics.
+        Path(place.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = found(place)
 
     def run(session: SparkSession) -> DataFrame:
         from topicfs.pipeline.jobs.restore import restore as job
@@ -206,15 +206,6 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
         return job.restore(session, job.RestoreOptions(archive=archive, path=place, **of_the_job))
 
     run_job(run)
-
-
-def _made_place(place: SparkPlace) -> SparkPlace:
-    """Return the place. If its data directory is missing, create it, as every command that creates topics does."""
-    if place.without:
-        raise click.UsageError("remove --without; restore into a directory without replicas")
-    if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
-        Path(place.path).mkdir(mode=0o700, parents=True, exist_ok=True)
-    return found(place)
 
 
 def _run_into_topic(
@@ -227,13 +218,15 @@ def _run_into_topic(
     **of_the_job: Any,
 ) -> None:
     """Run a job that appends to a topic, and commit its progress. `run` takes the session and the job's options."""
-    require_checkpoint(commit_group, checkpoint)
+    if commit_group is not None and checkpoint is None:
+        raise click.UsageError("--commit-group needs --checkpoint, which has the progress to commit")
     target_place = found_target(target_place or place, of_the_job["target"])
     place = found(place, of_the_job["source"], checkpoint=checkpoint)
     of_the_job |= {"path": place, "target_path": target_place}
     of_the_job["checkpoint"] = str(checkpoint.absolute()) if checkpoint else None
     run_job(partial(run, **of_the_job), places=[place, target_place])
-    commit_progress(place, commit_group, checkpoint)
+    if checkpoint is not None and commit_group is not None:
+        commit_positions(place, commit_group, offsets_done(checkpoint))
 
 
 @pipeline.command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from topicfs.callers import completion
-from topicfs.coordination.engine import Engine, Replication
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import NO_REPLICAS, opened_for_reading, opened_or_mounted
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
@@ -153,8 +153,9 @@ class _Owner:
 
         if not isinstance(self._owner, Path):
             self._owner.topic(topic)
-            target = replicas_target(topic, topic, _checked(self._owner.replication))
-            target.append(f"{line}\n".encode())
+            if self._owner.replication is None:
+                raise StorageError(NO_REPLICAS)
+            replicas_target(topic, topic, self._owner.replication).append(f"{line}\n".encode())
             return
         path = self._owner / topic / "replicas"
         if not path.parent.is_dir():
@@ -165,23 +166,12 @@ class _Owner:
             file.write(f"{line}\n")
 
 
-def _checked(replication: Replication | None) -> Replication:
-    if replication is None:
-        raise StorageError(NO_REPLICAS)
-    return replication
-
-
 @contextmanager
 def _replication(directories: tuple[Path, ...]) -> Iterator[_Owner]:
     with opened_or_mounted(directories) as owner:
         yield _Owner(owner)
         if not isinstance(owner, Path) and owner.replication is not None:
             owner.replication.catch_up()
-
-
-_NOT_DONE = (
-    "the fork is not resolved yet; repair the disk or free space on it, and run the same command again"
-)
 
 
 @replicas.command(
@@ -255,7 +245,8 @@ def resolve(
                 say(f"saved {path}", error=True)
             resolution.apply()
         except OSError as error:
-            raise StorageError(f"{reason_of(error)}; {_NOT_DONE}") from error
+            remedy = "repair the disk or free space on it, and run the same command again"
+            raise StorageError(f"{reason_of(error)}; the fork is not resolved yet; {remedy}") from error
         say(
             f"{keep} is kept; the next start copies it to {', '.join(map(str, resolution.losers))}",
             error=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.filesize import decimal
@@ -74,14 +74,19 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
             def tell(one: ScrubFinding) -> None:
                 found.append(one)
                 if not as_program:
-                    print_line(_line(one), progress)
+                    source = one.healed_from
+                    healed = "" if source is None else printable(f" (healed from {source})")
+                    print_line(line(one.finding) + healed, progress)
 
             scrubber.run(advance=lambda size: progress.advance(task, size), tell=tell)
         counts, damaged = scrubber.counts, scrubber.damaged
     if as_program:
-        click.echo(
-            json.dumps({"findings": [_plain(one) for one in found], **_counts(counts), "damaged": damaged})
-        )
+        findings = [
+            {**one.finding._asdict(), "file": str(one.finding.file), "healed_from": one.healed_from}
+            for one in found
+        ]
+        numbers = {name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed")}
+        click.echo(json.dumps({"findings": findings, **numbers, "damaged": damaged}))
     else:
         _summarize(directories, counts, damaged)
     if damaged:
@@ -104,20 +109,6 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
         say(one)
     say(f"{damaged or 'nothing'} damaged left; since the mount began: {values.get('scrub', '')}", error=True)
     return damaged
-
-
-def _line(found: ScrubFinding) -> str:
-    healed = "" if found.healed_from is None else printable(f" (healed from {found.healed_from})")
-    return line(found.finding) + healed
-
-
-def _plain(found: ScrubFinding) -> dict[str, Any]:
-    file, position, cause = found.finding
-    return {"file": str(file), "position": position, "cause": cause, "healed_from": found.healed_from}
-
-
-def _counts(counts: ScrubCounts) -> dict[str, int]:
-    return {name: getattr(counts, name) for name in ("read_bytes", "batches_healed", "files_healed")}
 
 
 def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int) -> None:

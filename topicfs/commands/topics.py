@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from rich.filesize import decimal
@@ -27,7 +26,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Topic, records_of
 from topicfs.storage.errors import PolicyViolationError, StorageError, TopicNotEmptyError, UnknownTopicError
 from topicfs.storage.messages import reason_of
-from topicfs.storage.model import NO_TIMESTAMP, ONLINE, PartitionStatus, Timestamp
+from topicfs.storage.model import NO_TIMESTAMP, ONLINE, Timestamp
 from topicfs.terminal import console, is_terminal, plain
 
 
@@ -195,7 +194,17 @@ def _partitions(topic: Topic) -> Table:
     for title in ("start", "end", "segments", "size", "last record", "state"):
         table.add_column(title, justify="left" if title == "state" else "right")
     for number, partition in topic.partitions().items():
-        table.add_row(*map(plain, (str(number), *_row(partition.status()))))
+        status = partition.status()
+        fields = (
+            str(number),
+            str(status.offsets.log_start_offset),
+            str(status.offsets.log_end_offset),
+            "-" if status.segments is None else str(status.segments),
+            _size(status.log_bytes),
+            moment(status.last_timestamp),
+            status.state,
+        )
+        table.add_row(*map(plain, fields))
     return table
 
 
@@ -203,24 +212,6 @@ def _size(*log_bytes: int | None) -> str:
     """Return the sum of the sizes; `-` if a size is unknown."""
     known = [size for size in log_bytes if size is not None]
     return decimal(sum(known)) if len(known) == len(log_bytes) else "-"
-
-
-def _row(status: PartitionStatus) -> tuple[str, ...]:
-    offsets = status.offsets
-    return (
-        str(offsets.log_start_offset),
-        str(offsets.log_end_offset),
-        "-" if status.segments is None else str(status.segments),
-        _size(status.log_bytes),
-        moment(status.last_timestamp),
-        status.state,
-    )
-
-
-class Brought(NamedTuple):
-    name: str
-    state: str
-    """`online`, or the reason why the partition is not online."""
 
 
 @topics.command(
@@ -252,28 +243,28 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
         brought = list(
             through_mount(owner, wanted) if isinstance(owner, Path) else through_engine(owner, wanted)
         )
-    for one in brought:
-        say(f"{one.name}: {one.state}")
+    for name, state in brought:
+        say(f"{name}: {state}")
     for place in wanted:
-        if not any(_is_asked_for(one.name, (place,)) for one in brought):
+        if not any(_is_asked_for(name, (place,)) for name, _ in brought):
             raise UnknownTopicError(f"{place}: no such topic or partition")
-    if any(one.state != ONLINE for one in brought):
+    if any(state != ONLINE for _, state in brought):
         context.exit(1)
     if not brought:
         say("nothing is offline", error=True)
 
 
-def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """Yield the states of the requested partitions, or of all offline partitions."""
+def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the requested partitions, or all offline partitions, each with its state (`online`, or why it is not)."""
     for topic in engine.topics().values():
         for number, partition in topic.partitions().items():
             name = f"{topic.name}/{number}"
             state = partition.status().state
             if _is_asked_for(name, wanted) and (wanted or state != ONLINE):
-                yield Brought(name, state)
+                yield name, state
 
 
-def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought]:
+def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Let a daemon load offline partitions, by writing `online` to each partition's `state`."""
     partitions = (path for path in mountpoint.glob("[!@]*/*/status") if path.parent.name.isdecimal())
     for path in sorted(partitions, key=lambda path: (path.parent.parent.name, int(path.parent.name))):
@@ -284,15 +275,15 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
         # partitions back.
         if _state(path) == ONLINE:
             if wanted:
-                yield Brought(name, ONLINE)
+                yield name, ONLINE
             continue
         try:
             with explained(mountpoint, f"{name}/state"), (path.parent / "state").open("a") as file:
                 file.write(f"{ONLINE}\n")
         except (OSError, StorageError) as error:
-            yield Brought(name, f"{_state(path)} ({reason_of(error)})")
+            yield name, f"{_state(path)} ({reason_of(error)})"
         else:
-            yield Brought(name, _state(path))
+            yield name, _state(path)
 
 
 def _state(status: Path) -> str:

@@ -216,7 +216,7 @@ class Workers:
             os.write(self._tell, b"\0")
 
     def _take_all(self, source: JobSource) -> None:
-        while (job := self._next(source)) is not None:
+        while not self._stopping and (job := source.take()) is not None:
             with self._lock:
                 if self._heed():
                     return
@@ -226,9 +226,6 @@ class Workers:
             finally:
                 with self._lock:
                     del self._running[threading.get_ident()]
-
-    def _next(self, source: JobSource) -> Job | None:
-        return None if self._stopping else source.take()
 
     def _do(self, source: JobSource, job: Job) -> None:
         with _started(self._command, job) as process:
@@ -249,8 +246,9 @@ class Workers:
             return
         self.has_rejected = self.has_rejected or given_up
         if word is not Acknowledgement.ACCEPT:
-            fate = "rejected" if given_up else "given back"
-            say(f"topicfs: {job.record_name}: {_end_of(process)}: {fate}", error=True)
+            fate, status = "rejected" if given_up else "given back", process.returncode
+            end = f"exit status {status}" if status >= 0 else f"ended by signal {-status}"
+            say(f"topicfs: {job.record_name}: {end}: {fate}", error=True)
 
 
 def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
@@ -284,8 +282,3 @@ def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None
             value = None
             with suppress(StorageError, OSError):  # Acknowledging the record reports the error.
                 seconds = source.renew(job) / 3
-
-
-def _end_of(process: subprocess.Popen[bytes]) -> str:
-    status = process.returncode
-    return f"exit status {status}" if status >= 0 else f"ended by signal {-status}"

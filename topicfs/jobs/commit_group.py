@@ -52,23 +52,11 @@ commit_group_option = click.option(
 )
 
 
-def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
-    """Raise UsageError if a group is given without a checkpoint, which stores the job's progress."""
-    if group is not None and checkpoint is None:
-        raise click.UsageError("--commit-group needs --checkpoint, which has the progress to commit")
-
-
-def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
-    """Commit the progress in a checkpoint as the positions of `group`. If a daemon runs for `place`, use its mount.
-
-    Raises GroupNotEmptyError for a group with members, StorageError, OSError.
-    """
-    if group is not None and checkpoint is not None:
-        commit_positions(place, group, offsets_done(checkpoint))
-
-
 def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -> None:
-    """Commit the next offsets in `state` like `commit_progress`. Raises StorageError if a topic was created again."""
+    """Commit the next offsets in `state` as the positions of `group`. If a daemon runs for `place`, use its mount.
+
+    Raises GroupNotEmptyError for a group with members, StorageError (also if a topic was created again), OSError.
+    """
     from topicfs.groups.location import opened_groups
     from topicfs.places import parse_place
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -109,7 +110,7 @@ def job_options() -> list[click.Parameter]:
             ["--master"],
             metavar="URL",
             expose_value=False,
-            callback=_keep(_MASTER),
+            callback=partial(_keep, _MASTER),
             help="Where Spark runs: spark://HOST:PORT, local[4], …; else as MASTER or spark-defaults.conf "
             "have it, else on all cores here.",
         ),
@@ -118,14 +119,14 @@ def job_options() -> list[click.Parameter]:
             metavar="NAME=VALUE",
             multiple=True,
             expose_value=False,
-            callback=_keep(_SETTINGS),
+            callback=partial(_keep, _SETTINGS),
             help="A setting of Spark, e.g. spark.executor.memory=2g.",
         ),
         click.Option(
             ["--json"],
             is_flag=True,
             expose_value=False,
-            callback=_keep(_AS_PROGRAM),
+            callback=partial(_keep, _AS_PROGRAM),
             help="One JSON array in place of a table.",
         ),
     ]
@@ -177,12 +178,8 @@ def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
             raise
 
 
-def _keep(name: str) -> Callable[[click.Context, click.Parameter, object], None]:
-    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
-        del parameter
-        context.meta[name] = value
-
-    return keep
+def _keep(name: str, context: click.Context, _parameter: click.Parameter, value: object) -> None:
+    context.meta[name] = value
 
 
 def _session_options() -> SessionOptions:
