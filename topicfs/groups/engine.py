@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.membership import CommittedPosition, MemberDescription, Position
+from topicfs.coordination.membership import Position
 from topicfs.fusefs.groups.positions import lags
 from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PartitionPosition, PositionBounds
 from topicfs.storage.errors import UnknownGroupError
@@ -29,18 +29,26 @@ class EngineGroups:
         groups = self._engine.groups
         if group not in groups.listed():
             return self._describe_queue(group)
-        found, positions = groups.describe(group), groups.positions(group)
+        found, committed = groups.describe(group), groups.positions(group).committed
+        places = []
+        for where, lag in lags(self._engine, committed, found.members).items():
+            held = committed.get(where)
+            position, by = (None, "") if held is None else (held.offset, held.metadata)
+            end_offset = self._engine.partition(*where).offsets().last_stable_offset
+            places.append(PartitionPosition(where, position, end_offset, lag, by))
         return GroupView(
             name=group,
             state=found.state.value,
             generation=found.generation,
             assignor=found.assignor,
             coordinator=str(found.coordinator),
-            members=[_member(one) for one in found.members],
-            places=[
-                self._place(one, positions.committed.get(one), lag)
-                for one, lag in lags(self._engine, positions.committed, found.members).items()
+            members=[
+                MemberView(
+                    one.member_id, one.reader or f"{one.client_id} {one.host}", one.topics, one.partitions
+                )
+                for one in found.members
             ],
+            places=places,
         )
 
     def _describe_queue(self, name: str) -> GroupView:
@@ -63,17 +71,6 @@ class EngineGroups:
         members = [MemberView(one.member_id, one.holder, one.topics, ()) for one in queue.members()]
         return GroupView(
             name=name, state=queue.state, type=SHARE, generation=queue.epoch, members=members, places=places
-        )
-
-    def _place(
-        self, where: TopicPartition, position: CommittedPosition | None, lag: int | None
-    ) -> PartitionPosition:
-        return PartitionPosition(
-            where,
-            None if position is None else position.offset,
-            self._engine.partition(*where).offsets().last_stable_offset,
-            lag,
-            "" if position is None else position.metadata,
         )
 
     def partitions(self, topic: str) -> Sequence[int]:
@@ -102,8 +99,3 @@ class EngineGroups:
     def delete(self, group: str) -> None:
         queues = self._engine.share_groups
         (queues if group in queues.groups() else self._engine.groups).delete(group)
-
-
-def _member(member: MemberDescription) -> MemberView:
-    reader = member.reader or f"{member.client_id} {member.host}"
-    return MemberView(member.member_id, reader, member.topics, member.partitions)

@@ -110,18 +110,14 @@ class MountGroups:
             else replace(place, end_offset=self.bounds(place.partition).end_offset)
             for place in found.places
         ]
-        queued = map(self._queued, _QUEUED.finditer(status))
-        return replace(found, places=sorted([*places, *queued], key=lambda place: place.partition))
+        for line in _QUEUED.finditer(status):
+            partition, start = _partition(line["partition"]), int(line["start"])
+            position, end_offset = None if start < 0 else Offset(start), self.bounds(partition).end_offset
+            places.append(PartitionPosition(partition, position, end_offset, int(line["lag"])))
+        return replace(found, places=sorted(places, key=lambda place: place.partition))
 
     def _status(self, group: str) -> str:
         return (self._group(group) / "status").read_text(encoding="utf-8")
-
-    def _queued(self, line: re.Match[str]) -> PartitionPosition:
-        partition, start = _partition(line["partition"]), int(line["start"])
-        end_offset = self.bounds(partition).end_offset
-        return PartitionPosition(
-            partition, None if start < 0 else Offset(start), end_offset, int(line["lag"])
-        )
 
     def _group(self, group: str) -> Path:
         for directory in (self._groups / group, self._queues / group):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -53,7 +52,10 @@ def copy_as_member(
         if (mountpoint / "@queues" / group).is_dir():
             raise GroupExistsError(f"{group}: is a queue; `topicfs work` takes its records")
         (mountpoint / "@groups" / group).mkdir(exist_ok=True)
-        _copy_file(mountpoint / name, output)
+        with (mountpoint / name).open("rb", buffering=0) as file:
+            while data := file.read(READER_PIECE_BYTES):
+                output.write(data)
+                output.flush()  # Flush first: the next read commits the records.
         return
     with place.opened_for_writing(through_mount=f"cat MOUNTPOINT/{name}") as engine:
         if group not in engine.groups.listed():
@@ -62,16 +64,6 @@ def copy_as_member(
             trio.run(_copy, engine, name, output, shown, place.directories)
         except PathError as error:
             raise click.ClickException(str(error)) from error
-
-
-def _copy_file(path: Path, output: BinaryIO) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        while data := os.read(descriptor, READER_PIECE_BYTES):
-            output.write(data)
-            output.flush()  # Flush first: the next read commits the records.
-    finally:
-        os.close(descriptor)
 
 
 async def _copy(
