@@ -95,7 +95,9 @@ class MountedPartition:
                     with explained(self._mountpoint, self._name):
                         write(self._file, group)
             except BaseException:
-                self._forget()
+                # The next append opens the file again, because the daemon accepts nothing after a refused batch.
+                with suppress(OSError):
+                    self._close()
                 raise
         if durable:
             self.sync()
@@ -111,11 +113,6 @@ class MountedPartition:
             )
         self._files.callback(self._close)
         return file
-
-    def _forget(self) -> None:
-        """Close the file; the next append opens it again, because the daemon accepts nothing after a refused batch."""
-        with suppress(OSError):
-            self._close()
 
     def _close(self) -> None:
         file, self._file = self._file, None

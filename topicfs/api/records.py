@@ -61,7 +61,7 @@ def _records_of(partition: Partition, columns: Columns, first: int, last: int) -
     """Return the records [first, last); each column is decoded in one pass."""
     headers: Iterable[Headers] = repeat(())
     if any(columns.header_lengths[first:last]):
-        headers = [_headers(columns, index) for index in range(first, last)]
+        headers = [_headers(columns.headers(index)) for index in range(first, last)]
     made = zip(
         columns.values(first, last),
         columns.keys(first, last),
@@ -75,12 +75,8 @@ def _records_of(partition: Partition, columns: Columns, first: int, last: int) -
     return list(map(_new, made))
 
 
-def _headers(columns: Columns, index: int) -> Headers:
-    return tuple((_name(header), header.value) for header in columns.headers(index))
-
-
-def _name(header: model.Header) -> str:
-    return header.key.decode("utf-8", "surrogateescape")
+def _headers(headers: Iterable[model.Header]) -> Headers:
+    return tuple((header.key.decode("utf-8", "surrogateescape"), header.value) for header in headers)
 
 
 def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iterator[Record]:
@@ -95,7 +91,7 @@ def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iter
 
 def with_place(record: model.Record, topic: str, partition: int, offset: int) -> Record:
     """Convert a record of the engine to a record for users."""
-    headers = tuple((_name(header), header.value) for header in record.headers)
+    headers = _headers(record.headers)
     return Record(record.value, record.key, headers, record.timestamp, topic, partition, offset)
 
 

@@ -13,7 +13,7 @@ from topicfs.fusefs.times import written
 from topicfs.inspection.explain import ExplainedRecord, Lookup
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import printable
-from topicfs.storage.model import SegmentInfo, Timestamp
+from topicfs.storage.model import Timestamp
 from topicfs.storage.segment import trace
 
 SHOWN_NEIGHBORS = 3
@@ -60,19 +60,16 @@ def as_text(explanation: Explanation) -> Iterator[Text]:
     log = explanation.log
     offsets, segments = log.offsets(), log.segments()
     held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)
+    size = sum(segment.size_bytes for segment in segments)
     yield Text.assemble(
         (printable(explanation.name), "name"),
-        f": {explanation.meaning}. {log.topic}-{log.number} holds {held} {_extent(segments)}.",
+        f": {explanation.meaning}. {log.topic}-{log.number} holds {held} "
+        f"in {_count(len(segments), 'segment')}, {size:,} bytes.",
     )
     for target, lookup in explanation.lookups:
         yield Text()
         yield Text(target, style="name")
         yield from _lookup_text(lookup)
-
-
-def _extent(segments: Sequence[SegmentInfo]) -> str:
-    size = sum(segment.size_bytes for segment in segments)
-    return f"in {_count(len(segments), 'segment')}, {size:,} bytes"
 
 
 def _lookup_text(lookup: Lookup) -> Iterator[Text]:
