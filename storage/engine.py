@@ -307,7 +307,7 @@ class LogEngine(Protocol):
         """Set overrides (None: remove), all or none. Raises InvalidConfigError, UnknownTopicError, ReadOnlyError."""
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Apply other settings (see `config.live_settings`). Blocks. Raises StorageError if there are no settings."""
+        """Apply other settings (see `config.live_settings`). Blocks. Raises StorageError if the engine is a cluster."""
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again; if its whole directory failed, load the directory. Blocks.

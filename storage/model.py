@@ -30,7 +30,7 @@ MAX_OFFSET = Offset(2**63 - 2**31 - 1)
 """The largest record offset that a log accepts, so that an offset plus a batch's record count always fits 64 bits."""
 
 ONLINE = "online"
-"""The state of a partition or directory that serves, as users read and write it."""
+"""The word for the state of a partition or directory that serves. A user reads it, or writes it to try again."""
 
 
 def later(time: int, span_ms: int) -> Timestamp:
@@ -218,7 +218,7 @@ class PartitionStatus(NamedTuple):
     replicas: tuple[ReplicaStatus, ...] = ()
     """The assigned replicas, preferred leader first; empty if there is only one replica."""
     hidden: str | None = None
-    """File, position and cause if a read-only log ends before its files end; None if it shows all of them."""
+    """File, position and cause if a read-only log does not show all batches of its files; otherwise None."""
     missing: str | None = None
     """The files of in-sync replicas that lack offsets, and which offsets; None if no such file is known."""
 

@@ -74,14 +74,14 @@ def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> in
 
 
 def least_count(numbers: Iterable[int]) -> int:
-    """Return the least count of partitions that a topic has whose partitions `numbers` are here."""
+    """Return the smallest number of partitions of a topic that has the partitions `numbers`."""
     return max(numbers, default=-1) + 1
 
 
 def keyed_count(topic: str, numbers: Collection[int]) -> int:
-    """Return the count of a topic's partitions, with which the partition of a key is chosen.
+    """Return the number of a topic's partitions, from which the partition of a key is computed.
 
-    Raises PartitionOfflineError if partitions are missing here: their count is then unknown.
+    Raises PartitionOfflineError if one of `numbers` is missing here: the true number of partitions is then unknown.
     """
     count = least_count(numbers)
     if count != len(numbers):
@@ -93,10 +93,10 @@ def keyed_count(topic: str, numbers: Collection[int]) -> int:
 
 
 def partition_of_name(topic: str, name: str, numbers: Collection[int], holds: Callable[[int], bool]) -> int:
-    """Return the coordinator partition of `name` in a topic whose partitions `numbers` are here.
+    """Return the coordinator partition of `name`, if this process has the partitions `numbers` of its topic.
 
-    If others are missing, their count is unknown: return the partition that `holds` the name. Raises
-    PartitionOfflineError if there is none.
+    If partitions of the topic are missing here, their number is unknown, and the result is the partition for which
+    `holds` returns True. Raises PartitionOfflineError if there is no such partition.
     """
     if least_count(numbers) == len(numbers):
         return coordinator_partition(name, len(numbers))

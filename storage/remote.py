@@ -40,4 +40,7 @@ class BeginsAppends(Protocol):
     def begin_append(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> PendingAppend:
-        """Begin an append after earlier ones, unless `unless()` is True. Blocks. Raises like `Partition.append`."""
+        """Begin an append that follows all earlier appends. Blocks. Raises the errors of `Partition.append`.
+
+        Right before sending, `unless` is called; if it returns True, nothing is sent, and the append fails.
+        """

@@ -14,7 +14,7 @@ TEMPORARY_SUFFIX = ".tmp"
 def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: Path | None = None) -> None:
     """Write `<path>.tmp` (or `temporary`), flush it, rename it to `path`, and flush the directory. Blocks.
 
-    Raises OSError. `path` then has its old content; if only the last step failed, it may have the new content.
+    Raises OSError. After an error `path` has its old content, or the new content if only the last step failed.
     """
     temporary = temporary or _temporary(path)
     try:
@@ -29,7 +29,7 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: 
 
 
 def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
-    """Write `<path>.tmp` without a flush: the first half of `write_atomically`, for many files. Raises OSError."""
+    """Write `<path>.tmp` without a flush; `put_in_place` completes the replacement later. Raises OSError."""
     files.write_bytes(_temporary(path), data)
 
 

@@ -2,8 +2,8 @@
 
     {"version":0,"brokerEpoch":-1}          only brokers read this
 
-A close writes the marker after everything else. A start deletes the marker before it reads a log: if this start
-fails, the next start recovers the logs.
+An engine writes the marker as the last step of its close. The next engine deletes it before it reads a log. If
+that engine fails, the one after it recovers the logs.
 """
 
 from __future__ import annotations

@@ -81,9 +81,9 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def update_copies(self, stale: Collection[Path] = ()) -> None:
         """Write the newest entries to each directory whose copy is missing, older or damaged. Blocks.
 
-        `stale`: directories that did not serve until now. If a copy is damaged, and only stale directories have
-        undamaged copies, the damaged copy may have later entries. Then no entry is read until the damaged copy is
-        removed. Raises CorruptionError, OSError.
+        `stale`: directories that were not in use until now, so their copies may be old. If one copy is damaged and
+        all undamaged copies are in stale directories, only the damaged copy may have the newest entries. No entry can
+        then be read until the damaged copy is removed. Raises CorruptionError, OSError.
         """
         with self._lock:
             self._problem = None
@@ -97,7 +97,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _copies(
         self, prefix: str = ""
     ) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
-        """Return the undamaged copies, and the error of a damaged copy; None if no copy is damaged."""
+        """Return the undamaged copies, and the error of a damaged copy or, if all copies are undamaged, None."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None

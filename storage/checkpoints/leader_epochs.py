@@ -111,7 +111,8 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 class LeaderEpochs:
     """A partition's leader epochs, in memory and in a file. Any thread may read; changes need the log's lock.
 
-    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery truncates again.
+    `assign` flushes a new epoch. A truncation reaches the disk with the next `assign` or `flush`; if a crash comes
+    first, recovery truncates the epochs again.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:

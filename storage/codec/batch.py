@@ -29,7 +29,7 @@ _OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)
 """From this base offset on, the last offset or the end offset of a batch might overflow int64."""
 
 _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)
-"""Size up to which three checksums are computed in parallel; for larger batches the library is as fast."""
+"""Size up to which three checksums are computed in parallel. For larger batches the library of CRC-32C is as fast."""
 
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -134,7 +134,7 @@ def assign_one(
     latest_timestamp: cython.longlong,
     counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do what `assign_plain` does, for a single batch and in a third of the time. Count a small append in `counts`."""
+    """Do what `assign_plain` does, for one batch and in a third of the time. Count the append as small in `counts`."""
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
@@ -293,7 +293,7 @@ def sound_rows(
     """Check the next one to three batches of [at, end), write their rows to `row`, and return the batches' end.
 
     `row` has space for three rows and one more integer, which gets the number of integers in the rows. Return 0 if a
-    batch is torn or damaged; checksums are verified. For callers that scan many batches and keep none of them.
+    batch is torn or damaged; checksums are verified. Callers scan many batches and keep none of them.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0

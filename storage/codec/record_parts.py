@@ -56,7 +56,7 @@ def decode_records(
     first: cython.Py_ssize_t,
     create_times: cython.bint,
 ) -> cython.int:
-    """Decode a batch's records in [start, end) into the columns from `first`; return RECORDS_FIT or the problem."""
+    """Decode a batch's records in [start, end) into columns from index `first` on. Return RECORDS_FIT or the cause."""
     base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
     last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
     append_time: cython.bint = (
@@ -145,7 +145,7 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Store position and length of the key or value whose length field is at `at`. Return its end; -1: does not fit."""
+    """Store position and length of the key or value with its length at `at`. Return its end; -1 if it does not fit."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -186,7 +186,7 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 
 @cython.cfunc
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """Return four integers for each header; the header count is at `start`. No header if `start` equals `stop`."""
+    """Return four integers for each header; the header count is at `start`. Empty if `start` is `stop`."""
     if start == stop:
         return memory.new_int64s(0)
     octets: cython.p_uchar = memory.octets_of(data)

@@ -181,7 +181,7 @@ def _copy_at(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of a row's batch, with `made` bytes of content, to `target[used:]`; return the end or -1."""
+    """Write the values of a row's batch to `target[used:]`; return the end or -1. `made`: size of its content."""
     if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
         return used
     if row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
@@ -293,7 +293,10 @@ _TIME_END = cython.declare(cython.longlong, 2**62)
 def _is_found(
     source: cython.p_uchar, end: cython.Py_ssize_t, row: cython.p_longlong, wanted: cython.longlong
 ) -> cython.bint:
-    """Put position, length and time delta of a record's value after the row; return False if missing or not plain."""
+    """Find the record with offset delta `wanted`. Return False if it is missing, or if a record is not plain.
+
+    If the record is found, write its value's position, its value's length and its time delta after the end of `row`.
+    """
     at: cython.Py_ssize_t = fields.HEADER_SIZE
     count: cython.longlong = row[fields.RECORD_COUNT]
     last_delta: cython.longlong = row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET]

@@ -37,7 +37,9 @@ class BatchDecision(NamedTuple):
 
     discard_records: bool
     keeps_header: bool
-    """True if the header stays without records: it has a producer's newest sequence or ends at `keep_end_offset`."""
+    """True if the header stays when no record does: the batch has its producer's newest sequence, or ends at
+    `keep_end_offset`.
+    """
     starts_horizon: bool
     """True for a marker whose transaction has no data left: this pass sets its delete horizon."""
 
@@ -45,7 +47,8 @@ class BatchDecision(NamedTuple):
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
     """Return the decision on a batch.
 
-    `discardable` of a data batch: its transaction was aborted. Of a marker: its transaction has no data left.
+    `discardable` means, for a data batch, that its transaction was aborted and, for a marker, that its transaction
+    has no data left.
     """
     horizon = batch.delete_horizon_ms
     if batch.is_control:

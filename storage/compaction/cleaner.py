@@ -1,4 +1,4 @@
-"""A cleaning pass over one log: builds the map, writes cleaned segments, and replaces the old segments by them.
+"""A cleaning pass over one log: builds the map of keys, writes cleaned segments, and replaces the old segments by them.
 
 Appends and reads continue during the pass. It holds the log's lock only while files are renamed. A crash at any point
 leaves the old or the new segments of each group (kafka-storage.md#segment-replacement).

@@ -204,7 +204,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
 ) -> bytearray:
-    """Return a batch of the records in `bounds` of `kept`; its last offset is the last offset of the old batch."""
+    """Return a batch of the records of `kept` that are in the range `bounds`, with the last offset of the old batch."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
     return encode_span(

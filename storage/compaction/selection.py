@@ -111,7 +111,7 @@ def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offse
 
 
 def _from(segments: Sequence[CleanableSegment], offset: Offset) -> Sequence[CleanableSegment]:
-    """Return the segments from the segment that contains `offset` on; a log start may be inside a segment."""
+    """Return the segment that contains `offset`, and all later segments; a log start may be inside a segment."""
     first = bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
     return segments[max(first, 0) :]
 

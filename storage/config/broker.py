@@ -22,8 +22,8 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
-"""Overrides that new topics get. Restored records are old, so without these overrides the next retention pass would
-delete them.
+"""Overrides that new topics get. Records that a user restores have old timestamps, so without these overrides
+the next retention pass would delete them.
 """
 
 
@@ -33,7 +33,7 @@ class EngineConfig(NamedTuple):
     topic_defaults: TopicConfig = TopicConfig()
 
     creation_overrides: Mapping[str, str] = KEEP_FOREVER
-    """Overrides for every topic created here; overrides that the creation of a topic names take precedence."""
+    """Overrides for every topic created here; overrides that are given for one topic take precedence."""
 
     follows: bool = False
     """True if another engine leads these logs. This engine then only repeats what the other engine appends, compacts
@@ -161,7 +161,7 @@ class FromProperties(NamedTuple):
     log_directories: tuple[str, ...]
     """The data directories that the file names, as it spells them; empty if it names none."""
     given: Mapping[str, str]
-    """The name that the file uses for each setting; the key is the first of the setting's names in Kafka."""
+    """For each setting in the file, the name that the file uses; the key is the setting's first name in Kafka."""
 
 
 @cache

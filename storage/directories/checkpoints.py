@@ -28,7 +28,7 @@ _SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS
 class CheckpointFiles(NamedTuple):
     offsets: Mapping[str, Offsets]
     malformed: frozenset[str]
-    """Names of the files that could not be read. Their partitions count as having no lines."""
+    """Names of the files that could not be read. They count as empty."""
 
     @classmethod
     def empty(cls) -> CheckpointFiles:
@@ -53,7 +53,7 @@ class CheckpointWriter:
     """Writes the checkpoint files whose content changed. Safe from any thread.
 
     Lines of partitions that are not open stay. Call `forget` for removed partitions: otherwise a later topic of the
-    same name would count as flushed.
+    same name would count as flushed up to the old offset.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class CheckpointWriter:
         """Write the high watermarks, and then the log starts.
 
         A log start is written only if it is above the first segment's base offset, which that segment's file name
-        shows. The high watermarks come first, because they confirm the log starts.
+        shows. The high watermarks come first, because loading believes a log start only if another checkpoint has
+        reached it.
         """
         logs = list(partitions)
         self.write_high_watermarks(logs)

@@ -34,7 +34,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
     for entry in entries:
         if entry.name == names.PARTITION_METADATA:
             raise NotALogDirectoryError(
-                f"{directory}: a partition's directory; name the data directory above it"
+                f"{directory}: is a partition's directory; use the data directory above it"
             )
         if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
             beside.add(entry.name)
@@ -75,7 +75,7 @@ def check_not_mounted(path: Path) -> None:
         there = behind_mount(directory)
         if there is not None:
             raise NotALogDirectoryError(
-                f"{path}: is inside a topicfs mount; name what the mount shows: {there}"
+                f"{path}: is inside a topicfs mount; use what the mount shows: {there}"
             )
 
 

@@ -74,9 +74,9 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write the topic ID of a partition; `flush` flushes this file. Raises OSError.
+        """Write the topic ID of a partition; with `flush`, also flush the file of the ID. Raises OSError.
 
-        Then call `sync_all` if `flush` is False, and `sync`, which flushes the name of the partition's directory.
+        Afterwards call `sync`, which flushes the name of the directory. If `flush` is False, call `sync_all` too.
         """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:

@@ -80,7 +80,7 @@ class Reserve:
 
     @contextmanager
     def lent_when_low(self) -> Iterator[None]:
-        """Inside the block, make the reserve available if the disk is low; for long work, such as opening logs."""
+        """If the disk is low on space, make the reserve available inside the block. For long work."""
         if self._existed() and self._is_low():
             with self.lent():
                 yield
@@ -106,7 +106,7 @@ class Reserve:
                 self._make()
 
     def _existed(self) -> bool:
-        """Return whether the reserve exists. Also True if it existed before, and its space must therefore stay free."""
+        """Return whether the reserve exists, or existed until now. Its space must stay free in both cases."""
         return self._is_there or self.append_gate.closed
 
     def _remove(self) -> None:

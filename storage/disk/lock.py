@@ -54,7 +54,7 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Lock again if the directory was replaced. Errors change nothing. Raises DirectoryLockedError, OSError."""
+        """Lock again if the directory was replaced. An error changes nothing. Raises DirectoryLockedError, OSError."""
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
                 return

@@ -147,7 +147,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build a marked name with `unique` (32 hex digits; None: random). Shorten a long topic, except for FUTURE."""
+    """Return a directory's name with `unique` (32 hex digits; None: random). Shorten a long topic, unless FUTURE."""
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"

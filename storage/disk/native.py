@@ -200,7 +200,7 @@ class NativeFile:
         self._pool.take_back(self)
 
     def hold(self, descriptor: _Descriptor, mapping: memoryview | None) -> None:
-        """Keep a descriptor and a mapping that were opened. Only for the pool, like `release`."""
+        """Keep a descriptor and a mapping that were opened. Only the pool calls this method and `release`."""
         # A reader may have opened the shared file just before its copy replaced it.
         if not descriptor.shared or self._descriptor in (None, descriptor):
             self._descriptor = descriptor

@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open like os.open without waiting; all users may read a new file. Raises NotAPlainFileError, OSError."""
+    """Open a plain file as os.open does, but never wait. Raises NotAPlainFileError, OSError."""
     return open_known(path, flags)[0]
 
 

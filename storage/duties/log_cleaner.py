@@ -52,7 +52,7 @@ class LogCleaner:
         write_checkpoints: Callable[[], None],
         lend: RunWithReserve,
     ) -> None:
-        """Make the cleaner; `write_checkpoints` writes the first dirty offsets that have changed to disk."""
+        """Make the cleaner; `write_checkpoints` writes to disk the first dirty offsets that have changed."""
         self._settings = settings
         self._logs = logs
         self._clock = clock
@@ -72,7 +72,7 @@ class LogCleaner:
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean due logs, then apply retention, unless another thread is doing it. Blocks. Failures become warnings."""
+        """Clean due logs and apply retention, unless another thread does so. Blocks. Failures become warnings."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -87,7 +87,7 @@ class LogCleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """Stop a running pass; each log is then either unchanged or cleaned. Start no other pass. Blocks."""
+        """Stop a running pass, and let no other pass begin. Each log is then either unchanged or cleaned. Blocks."""
         self._stopping.set()
         with self._running:
             pass

@@ -39,7 +39,7 @@ class PlannedDeletion(NamedTuple):
     reason: Reason
     age_ms: int
     excess_bytes: int
-    """Bytes by which the partition exceeds retention.bytes before this segment is deleted; negative if it does not."""
+    """Bytes by which the partition exceeds retention.bytes before this segment is deleted; negative if it is less."""
     limit: int
     """The value of the setting that is the reason. If the reason is not a setting, the log start offset."""
 

@@ -62,7 +62,7 @@ class StagedWrites:
         self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit waiting writes in directories that changed. The first call also starts the bell. Blocks."""
+        """Commit waiting writes in directories that changed. The first call also starts the `Bell`. Blocks."""
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True
             with suppress(OSError, ValueError):

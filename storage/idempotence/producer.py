@@ -20,7 +20,7 @@ from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.entry import next_run
 
 TAIL_BYTES = 65_536
-"""Number of bytes before the position at which a run continues; they must be the same as in the last run."""
+"""Number of bytes before the position at which a run continues. A run refuses a file whose bytes there have changed."""
 
 SAVE_EVERY_BYTES = 16 << 20
 """Bytes of input after which the log and the registry are flushed."""
@@ -83,7 +83,7 @@ class NamedProducer:
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
     ) -> AppendOutcome:
-        """Append the part of the file that the log does not have yet (blocking); the next run continues after an error.
+        """Append the part of the file that the log does not have yet. Blocks. After an error, the next run continues.
 
         The function `blocks` cuts a stream into pieces of whole lines. Raises InputChangedError, and the errors of
         `Partition.append` and of `lines`.

@@ -105,7 +105,7 @@ class OffsetIndex:
         self.last_offset = self._base_offset
 
     def check(self) -> None:
-        """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file has whole slots and a plausible last entry. Only tools call this."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is not a multiple of {SLOT.size}")
@@ -126,7 +126,7 @@ class OffsetIndex:
 
 
 def may_end(ends: FileEnds, log_bytes: int) -> bool:
-    """Return whether an inactive segment's index may have this size and last slot. No entry has position 0."""
+    """Return whether an inactive segment's index may have this size and last slot. Position 0 means an unused slot."""
     if not ends.size or ends.size % SLOT.size:
         return not ends.size
     relative_offset, position = SLOT.unpack(ends.last)

@@ -42,7 +42,7 @@ def find_floor(
     warm_entries: cython.Py_ssize_t,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """Return the last slot whose key is not above `target`, or NO_SLOT. `probes`, if given, gets each slot read."""
+    """Return the last slot whose key is not above `target`, or NO_SLOT. Append each slot read to `probes`, if given."""
     slot_bytes: cython.Py_ssize_t = key.slot_bytes
     entries: cython.Py_ssize_t = len(slots) // slot_bytes
     if entries == 0:

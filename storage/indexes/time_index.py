@@ -110,7 +110,7 @@ class TimeIndex:
         self.last = self._last()
 
     def check(self) -> None:
-        """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file has whole slots and a plausible last entry. Only tools call this."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is not a multiple of {SLOT.size}")

@@ -37,10 +37,10 @@ class _Sealed(NamedTuple):
 class FlushProgress:
     """Keeps the recovery point, below which everything is flushed. Threads that need a flush share it.
 
-    Only one flush runs at a time. A roll changes the segment that it closes: it adds index entries and trims. Until
-    the next flush the recovery point stays in that segment, because recovery rebuilds indexes only from the recovery
-    point on. If the segment was completely flushed before, a checkpoint may have a later recovery point; loading then
-    recognizes untrimmed indexes by their ends.
+    Only one flush runs at a time. A roll changes the segment that it closes: it adds index entries and trims the files.
+    Until the next flush the recovery point stays in that segment, because recovery rebuilds indexes only from the
+    recovery point on. If the segment was completely flushed before, a checkpoint may have a later recovery point;
+    loading then recognizes untrimmed indexes by their ends.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class FlushProgress:
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Note that a roll closed `segment`, which ends at `end_offset`; called under the log's lock. Blocks.
 
-        Raises OSError. A preallocated segment is always flushed again, because the trimmed bytes could come back.
+        Raises OSError. A preallocated segment is always flushed again: a crash could bring back the trimmed bytes.
         """
         with self._guard:
             holds = self._flushed < end_offset

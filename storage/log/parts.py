@@ -60,7 +60,7 @@ class LoadedLog(NamedTuple):
     holes: tuple[Hole, ...] = ()
     """Holes between segments that were not flushed."""
     hidden: str | None = None
-    """Why a read-only log ends before its files end; None if it shows all of them."""
+    """Why readers of a read-only log do not see all batches of its files; None if they see all of them."""
 
 
 class SmallFiles(NamedTuple):
@@ -141,7 +141,7 @@ class LogParts:
         self.rules = AppendRules.of(config)
 
     def with_first_unstable(self, state: LogState) -> LogState:
-        """Return `state` with its first unstable offset updated, because transactions or the high watermark moved."""
+        """Return `state` with its first unstable offset updated after transactions or the high watermark changed."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
         first = producers.first_unstable_offset

@@ -223,7 +223,7 @@ class LogProducers:
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """Flush the snapshots that were written. Blocks. Not done at each roll, because appends wait for a roll."""
+        """Flush the snapshots that were written. Blocks. Not part of a roll, because appends wait for the roll."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):

@@ -45,7 +45,10 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start to the leader's; delete segments. Raises PartitionOfflineError, ReadOnlyError, OSError."""
+        """Move the log start up to `offset`, the leader's log start, and delete the segments below it.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -64,7 +67,7 @@ class LogReplacer:
         """Move the log start past the first `count` segments and remove them; return the names that their files had.
 
         If no segment would be left, a roll adds one first. On return the files are `.deleted` on disk, until
-        `remove_deleted_files` unlinks them. Raises OSError: segments not renamed stay for the next call.
+        `remove_deleted_files` unlinks them. Raises OSError: segments that were not renamed stay for the next call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:

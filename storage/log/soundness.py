@@ -1,6 +1,6 @@
 """Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
 
-Only the ends of segments and the first offsets of epochs are checked. A whole segment is read only if they do not fit.
+Only the ends of segments and the first offsets of epochs are checked. If these do not fit, whole segments are read.
 """
 
 from __future__ import annotations
@@ -111,10 +111,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """If two logs have the same log start, copy `other`'s epochs below the true start of `log` to `log`.
-
-    Raises OSError.
-    """
+    """Copy epochs that show lost first segments from `other` to `log` if their log starts are equal. Raises OSError."""
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

@@ -206,9 +206,9 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
-        """Return the failed directories that must serve before the partition can serve.
+        """Return the failed directories that have the partition, or may have it.
 
-        These are the failed directories that have the partition, or may have it.
+        The partition can be loaded again only after these directories.
         """
         directory = self._directories.by_partition.get(name_of(partition))
         if directory is None:
@@ -276,7 +276,7 @@ class LogManager:
             self._warnings.add(f"{what}: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, like the duty; failures become warnings. Blocks."""
+        """Append all submitted writes now, without waiting for the duty. Failures become warnings. Blocks."""
         if not self.read_only:
             self._services.staged.run()
 

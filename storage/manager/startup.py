@@ -32,7 +32,7 @@ from topicfs.storage.topics.topic import LogTopic
 
 
 class Machine(NamedTuple):
-    """The machine on which an engine runs; for a part that is None, this machine's own is used."""
+    """The machine on which an engine runs. For a field that is None, the engine uses this machine's own part."""
 
     files: FileSystem | None = None
     """The disk. Only the machine's own disk is locked. Another disk must be read-only exactly if the engine is

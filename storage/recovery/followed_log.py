@@ -115,7 +115,7 @@ class FollowedLog:
             segment.close()
 
     def _grow(self) -> tuple[Chain, Offset]:
-        """Return the segments that exist now, with all their batches. Raises CorruptionError, OSError."""
+        """Return the segments that exist now, with all batches, and the log end. Raises CorruptionError, OSError."""
         present = self._base_offsets()
         known: list[Segment] = []
         gone: list[Segment] = []
@@ -135,7 +135,7 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Read the batches after the last known one; if the segment is `sealed`, up to the end of its file."""
+        """Read the batches after the last known one, and return their end. A `sealed` file has only batches."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"the file had {segment.size} bytes before")

@@ -21,7 +21,7 @@ class Checkpointed(NamedTuple):
     high_watermark: Offset | None = None
     """None if there is one replica: the high watermark is then always the log end."""
     reached: Offset = _FIRST
-    """Offset that the log reached according to the checkpoints, except the checkpoint of log starts."""
+    """The largest offset that the log has reached according to the checkpoints other than that of log starts."""
 
 
 class LoadOptions(NamedTuple):

@@ -66,7 +66,7 @@ class _Bounds(NamedTuple):
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Repair headers where the value is certain. `next_base`: the next segment's start. Blocks. Raises OSError."""
+    """Repair header fields if their right value is certain. `next_base`: next segment's start. Blocks. Raises OSError."""
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 

@@ -366,7 +366,7 @@ class Segment:
         self._forget()
 
     def count_like(self, other: Segment) -> None:
-        """Count to the next index entries from the same position as `other`, a segment with the same batches."""
+        """Count bytes toward the next index entries from the same position as `other`, which has the same batches."""
         self.counted_from, self._largest = other.counted_from, other.largest
 
     def _forget(self) -> None:

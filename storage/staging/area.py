@@ -190,7 +190,7 @@ class StagingArea:
             yield from read_frames(self.directory / staged.name, self.files)
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
-        """Copy a claimed write to the other directories, then replace its manifest. Blocks. Raises OSError."""
+        """Copy a claimed write to the other directories, then write its new `manifest`. Blocks. Raises OSError."""
         content, path = encode_manifest(manifest), self._path(write, WriteFileKind.CLAIMED)
         for other in self._others(write):
             try:
@@ -229,7 +229,7 @@ class StagingArea:
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of committed writes and of writers long gone. Raises CorruptionError, OSError."""
+        """Remove staged files of committed writes, and abandoned staged files. Raises CorruptionError, OSError."""
         found = self._listed()
         submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:

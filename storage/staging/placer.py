@@ -104,7 +104,7 @@ class Placer:
         return BegunAppend(*next_run(None), firsts, topic_ids)
 
     def append_missing(self, manifest: Manifest, placement: Placement, begun: BegunAppend) -> None:
-        """Append the batches not in place yet. Raises PlaceTakenError, ProgressLostError, StorageError, OSError."""
+        """Append the batches that the logs lack. Raises PlaceTakenError, ProgressLostError, StorageError, OSError."""
         logs: dict[TopicPartition, Log] = {}
         present: dict[TopicPartition, int] = {}
         for name, place in placement.partitions.items():
@@ -174,7 +174,7 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
     offsets = log.offsets()
     if offsets.log_end_offset != place.end:
         raise PlaceTakenError(
-            f"{name}: ends at {offsets.log_end_offset}, but ended at {place.end} when this was prepared"
+            f"{name}: ends at {offsets.log_end_offset}, but ended at {place.end} when the write was prepared"
         )
     if place.start is not None and offsets.log_start_offset != offsets.log_end_offset:
         raise PlaceTakenError(f"{name}: has records, so it cannot begin at {place.start}")

@@ -50,7 +50,7 @@ def assemble(
 
 
 def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> Collection[int]:
-    """Return the partitions whose required facts are all in the checkpoints, so that they can be loaded later."""
+    """Return the partitions that can be loaded later, because the checkpoints have their offsets."""
     partitions = (TopicPartition(topic, number) for number in numbers)
     found = ((one, directories.by_partition.get(one)) for one in partitions)
     return {

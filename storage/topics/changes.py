@@ -93,7 +93,7 @@ class TopicChanges:
         return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
 
     def _check_id(self, name: str, topic_id: str, found_id: str | None) -> None:
-        """Raise InvalidConfigError if a new topic cannot have `topic_id`. `found_id`: an unfinished attempt's ID."""
+        """Raise InvalidConfigError if a new topic cannot have `topic_id`. `found_id`: the ID of an unfinished creation."""
         try:
             reserved = decode_id(topic_id).int <= LAST_RESERVED_TOPIC_ID
         except ValueError as error:

@@ -203,9 +203,9 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set the first dirty offset of a loaded log, which the log's status shows, and return the log.
+    """Set the first dirty offset of a loaded log to `checkpoint`, and return the log.
 
-    It is `checkpoint`, or the log start if `checkpoint` is outside the log.
+    If `checkpoint` is outside the log, the first dirty offset is the log start. The log's status shows it.
     """
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:

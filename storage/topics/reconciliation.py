@@ -71,7 +71,8 @@ def find_topics(
 ) -> dict[str, FoundTopic]:
     """Return the topics in the surveyed directories; add those without an entry to the registry. Raises OSError.
 
-    If `check_all` is False, a topic is identified by its first partition's topic ID. Writes unless read-only.
+    If `check_all` is False, a topic is identified by its first partition's topic ID. Read-only directories
+    stay as they are.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():
@@ -97,7 +98,7 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Return why an unchecked partition is not the topic's, or None. Writes a missing topic ID. Raises OSError."""
+    """Return why an unchecked partition is not of the topic; None if it is. Writes a missing ID. Raises OSError."""
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)

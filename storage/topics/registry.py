@@ -185,7 +185,7 @@ class TopicRegistry:
         self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries (None: remove), all or nothing, and on disk on return. Raises OSError."""
+        """Set or (None) remove the entries of topics, all or none. They are on disk on return. Raises OSError."""
         self.update_copies()
         entries = dict(self.entries)
         for name, entry in changes.items():
@@ -196,7 +196,7 @@ class TopicRegistry:
         self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Set or, if empty, remove a group's settings; on disk on return. Errors change nothing. Raises OSError."""
+        """Set a group's settings (empty: remove them), on disk on return. An error changes nothing. Raises OSError."""
         self.update_copies()
         groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:

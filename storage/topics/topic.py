@@ -46,7 +46,7 @@ class Partitions(Mapping[int, Partition]):
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))
-        """Each partition, opened or not. For the engine."""
+        """Each partition, opened or not. Only the engine uses this attribute."""
 
     def __getitem__(self, number: int) -> Partition:
         found = self.served[number]
@@ -111,7 +111,7 @@ class EmbeddedTopic:
         return list(topic_settings(self.config, overrides=self.overrides, given={}))
 
     def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        """Replace the overrides, and `config`, which follows from them. For the engine."""
+        """Replace the overrides, and `config`, which follows from them. Only the engine calls this method."""
         self._settings = (config, MappingProxyType(dict(overrides)))
 
 

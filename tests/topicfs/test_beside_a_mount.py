@@ -45,9 +45,7 @@ def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
     """A mountpoint given as the data directory is refused, and the error names the directory that is mounted there."""
     where = [place, "data"] if words[0] == "mount" else [place]
     ran = subprocess.run([str(TOPICFS), *words, *where], capture_output=True, check=False)
-    expected = (
-        f"{Path(place).absolute()}: is inside a topicfs mount; name what the mount shows: {directory}\n"
-    )
+    expected = f"{Path(place).absolute()}: is inside a topicfs mount; use what the mount shows: {directory}\n"
     assert (1, f"topicfs: {expected}") == (ran.returncode, ran.stderr.decode())
 
 

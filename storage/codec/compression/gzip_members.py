@@ -20,8 +20,8 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
 """Java's reader ignores up to this many bytes after a member."""
 _GZIP_STRIDE = 64 * 1024
-"""Number of compressed bytes that are passed at a time to the decompressor of the second and each later member. Bytes
-after the member's end are copied for the next member.
+"""Number of compressed bytes that the decompressor of each member after the first gets at a time. The decompressor
+copies the bytes after its member's end, so a larger number would copy more.
 """
 _GZIP_FAST = 2
 """ISA-L's level for Kafka's default: several times as fast as zlib's, with output of nearly the same size."""

@@ -1,6 +1,6 @@
 """Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), which old log directories still have.
 
-Read only.
+This module only reads them.
 
      0  int64  offset
      8  int32  size of the bytes after this field
@@ -143,7 +143,7 @@ def _absolute(entries: list[_Entry], wrapper: BatchHeader) -> list[_Entry]:
     if wrapper.last_offset == 0:
         base = 0
     elif wrapper.last_offset < last:
-        raise ValueError(f"wrapper offset {wrapper.last_offset} below {last}, the last one inside")
+        raise ValueError(f"wrapper offset {wrapper.last_offset} is below {last}, the last offset inside")
     else:
         base = wrapper.last_offset - last
     absolute = [entry._replace(offset=base + entry.offset) for entry in entries]

@@ -1,11 +1,11 @@
 """Inflates many batches in one call without the interpreter's lock, if they are as producers usually write them.
 
-Batches of a busy producer have 16 KiB, and inflate faster than the lock can be released and taken again. So this
-module calls the C functions of the libraries, which it finds in their Python modules, while other threads run Python
-on another processor. If a library does not export the functions, or a content is unusual, damaged or larger than the
-buffer, `codecs` inflates it instead. Only `codecs` reports what is wrong with a batch.
-
-This module is compiled by Cython. Uncompiled, it leaves every batch to `codecs`.
+Batches of a busy producer have 16 KiB, and inflate faster than a thread can release the lock and take it again.
+Therefore one call inflates many batches, while other threads run Python on another processor. It calls the C
+functions of the libraries, which this module finds in their Python modules. If a library does not export the
+functions, or if a batch's content is unusual, damaged or larger than the buffer, `codecs` inflates it instead. Only
+`codecs` reports what is wrong with a batch. This module is compiled by Cython. Uncompiled, it leaves every batch to
+`codecs`.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one

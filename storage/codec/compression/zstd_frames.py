@@ -27,7 +27,7 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off, which zstandard ignores. Java ignores cuts in later frames."""
+    """Raise ValueError if the first frame is cut off, as Java does; zstandard does not. Later frames may be cut."""
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")

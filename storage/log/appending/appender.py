@@ -328,7 +328,7 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """See `storage.producers.progress.OwnPartition`."""
+        """Begin to verify that a transaction includes this partition (`storage.producers.progress.OwnPartition`)."""
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(
                 producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
@@ -449,7 +449,7 @@ class LogAppender:
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """Return the batches compressed by the topic's codec, without the log's lock; None if all checks are needed."""
+    """Return the batches compressed by the topic's codec, without the log's lock; None if they need all checks."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes

@@ -23,7 +23,7 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Lead in a new epoch, on disk on return. Errors change nothing. Raises PartitionOfflineError, OSError."""
+        """Become the leader in a new epoch, on disk on return. An error changes nothing: PartitionOfflineError, OSError."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()

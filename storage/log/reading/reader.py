@@ -57,7 +57,7 @@ class LogReader:
         self.parts = parts
         """Shared with the objects that change the log."""
         self.hidden = hidden
-        """Why a read-only log ends before its files end; None if it shows all of them."""
+        """Why readers of a read-only log do not see all batches of its files; None if they see all of them."""
         self._times = TimeSearch()
 
     def offsets(self) -> PartitionOffsets:
