@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -34,10 +35,19 @@ from topicfs.storage.topics.restart import Restart
 from topicfs.storage.topics.topic import LogTopic, check_empty, own_overrides
 
 if TYPE_CHECKING:
+    from topicfs.storage.duties.log_cleaner import LogCleaner
     from topicfs.storage.duties.plan import PlannedStep
-    from topicfs.storage.manager.services import Services
+    from topicfs.storage.duties.staged_writes import StagedWrites
+    from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 T = TypeVar("T")
+
+
+@dataclass
+class _Services:
+    staged: StagedWrites
+    unopened: UnopenedDuties
+    cleaner: LogCleaner
 
 
 class LogManager:
@@ -67,7 +77,7 @@ class LogManager:
         self._lock, self._duty_lock = RLock(), Lock()
         self._closed = False
         self._making_services = Lock()
-        self._made_services: Services | None = None
+        self._made_services: _Services | None = None
 
     # Queries.
 
@@ -86,19 +96,28 @@ class LogManager:
         return self._changes.progress.line
 
     @property
-    def _services(self) -> Services:
+    def _services(self) -> _Services:
         """The services, made on first use: importing them takes a tenth of a server's start. Blocks."""
-        from topicfs.storage.manager.services import Services
-
+        directories, warn = self._directories, self._warnings.add
         with self._making_services:
             if self._made_services is None:
-                self._made_services = Services(
-                    self,
-                    self._directories,
-                    self._warnings.add,
-                    logs=self._logs,
-                    write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
-                    lend=self._lend,
+                from topicfs.storage.duties.log_cleaner import LogCleaner
+                from topicfs.storage.duties.staged_writes import StagedWrites
+                from topicfs.storage.topics.unopened_partitions import UnopenedDuties
+
+                self._made_services = _Services(
+                    StagedWrites(directories, self, warn=warn),
+                    UnopenedDuties(directories, self.topics),
+                    LogCleaner(
+                        directories.settings,
+                        self._logs,
+                        clock=directories.clock,
+                        warn=warn,
+                        write_checkpoints=lambda: self._checkpoint(
+                            CheckpointWriter.write_first_dirty_offsets
+                        ),
+                        lend=self._lend,
+                    ),
                 )
             return self._made_services
 
@@ -282,7 +301,8 @@ class LogManager:
 
     def close(self) -> None:
         if not self.read_only:
-            self._services.close()
+            self._services.staged.stop()
+            self._services.cleaner.stop()
         with self._duty_lock, self._lock:
             if self._closed:
                 return

@@ -29,7 +29,7 @@ def test_an_open_engine_has_imported_neither_queues_nor_duties(tmp_path: Path):
     """
     command = [sys.executable, "-c", program, str(tmp_path / "data")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    late = ("coordination.shares.groups", "replication.scrub.scrubber", "storage.manager.services")
+    late = ("coordination.shares.groups", "replication.scrub.scrubber", "storage.duties.log_cleaner")
     assert set() == {f"topicfs.{name}" for name in late} & set(ran.stdout.split())
 
 
