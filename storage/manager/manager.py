@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -274,7 +275,7 @@ class LogManager:
                 return
             due = choose(now)
             for duty in due:
-                self._perform(duty, now)
+                self._keep(duty.value, partial(self._perform, duty, now))
             self._schedule = self._schedule.done(due, now)
             for directory in self._directories.online:
                 directory.reserve.restore()
@@ -362,29 +363,25 @@ class LogManager:
         return partition.offline_reason is None
 
     def _perform(self, duty: Duty, now: Timestamp) -> None:
-        try:
-            if duty is Duty.FLUSH:
-                self._for_each_log(duty.value, lambda log: flush_if_due(log, now))
-            elif duty is Duty.RETENTION:
-                self._for_each_log(duty.value, lambda log: self._retain(log, now))
-            elif duty is Duty.UNOPENED:
-                self._services.unopened.open_due(now)
-            elif duty is Duty.REMOVAL:
-                self._for_each_log(
-                    duty.value,
-                    lambda log: log.parts.removal.pending and log.replacer.remove_deleted_files(now),
-                )
-                self._look_after_directories(now)
-            elif duty is Duty.PRODUCERS:
-                self._for_each_log(duty.value, lambda log: log.appender.remove_expired_producers(now))
-            elif duty is Duty.RECOVERY_POINTS:
-                self._checkpoint(CheckpointWriter.write_recovery_points)
-            elif duty is Duty.LOG_START_OFFSETS:
-                self._checkpoint(CheckpointWriter.write_log_start_offsets)
-            elif duty is Duty.HIGH_WATERMARKS:
-                self._checkpoint(CheckpointWriter.write_high_watermarks)
-        except (OSError, errors.StorageError) as error:
-            self._warnings.add(f"{duty.value}: {reason_of(error)}")
+        if duty is Duty.FLUSH:
+            self._for_each_log(duty.value, lambda log: flush_if_due(log, now))
+        elif duty is Duty.RETENTION:
+            self._for_each_log(duty.value, lambda log: self._retain(log, now))
+        elif duty is Duty.UNOPENED:
+            self._services.unopened.open_due(now)
+        elif duty is Duty.REMOVAL:
+            self._for_each_log(
+                duty.value, lambda log: log.parts.removal.pending and log.replacer.remove_deleted_files(now)
+            )
+            self._look_after_directories(now)
+        elif duty is Duty.PRODUCERS:
+            self._for_each_log(duty.value, lambda log: log.appender.remove_expired_producers(now))
+        elif duty is Duty.RECOVERY_POINTS:
+            self._checkpoint(CheckpointWriter.write_recovery_points)
+        elif duty is Duty.LOG_START_OFFSETS:
+            self._checkpoint(CheckpointWriter.write_log_start_offsets)
+        elif duty is Duty.HIGH_WATERMARKS:
+            self._checkpoint(CheckpointWriter.write_high_watermarks)
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
         """Do a duty for every log that accepts writes. If a log fails, continue with the others."""
