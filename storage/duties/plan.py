@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.compaction.cleaner import cleaning_params
 from topicfs.storage.compaction.selection import CleanableSegment, CleaningPlan, plan
-from topicfs.storage.duties.due_logs import roll_due, roll_parameters
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
 from topicfs.storage.retention import LogFacts, Reason, decide_retention
@@ -54,7 +53,7 @@ PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
 
 
 def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
-    due = roll_due(log, now)
+    due = log.appender.roll_due(now)
     reason = due.value if due else None
     deletions, roll_first = _planned_deletions(log, now, rolled=reason is not None)
     if roll_first:
@@ -64,7 +63,7 @@ def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
 
 
 def _planned_roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
-    active, parameters = log.chain.active, roll_parameters(log, now)
+    active, parameters = log.chain.active, log.parts.roll_parameters(0, log.log_end_offset, now, now)
     return PlannedRoll(
         TopicPartition(log.topic, log.number),
         active.base_offset,

@@ -23,7 +23,6 @@ from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.offline_partition import loaded_logs
 from topicfs.storage.directories.reserve import is_full
 from topicfs.storage.disk.names import check_new_topic, check_partitions
-from topicfs.storage.duties.due_logs import flush_if_due, roll_if_due
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
 from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.log.life import Event
@@ -258,7 +257,7 @@ class LogManager:
         """Do every duty, due or not, including all steps that `plan_maintenance` returns. Blocks."""
         self._open_all()
         if not self.read_only:
-            self._for_each_log("roll", lambda log: roll_if_due(log, now))
+            self._for_each_log("roll", lambda log: log.appender.roll_if_due(now))
         self._do(now, lambda _: tuple(self._schedule.plans))
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
@@ -364,7 +363,7 @@ class LogManager:
 
     def _perform(self, duty: Duty, now: Timestamp) -> None:
         if duty is Duty.FLUSH:
-            self._for_each_log(duty.value, lambda log: flush_if_due(log, now))
+            self._for_each_log(duty.value, lambda log: log.appender.flush_if_due(now))
         elif duty is Duty.RETENTION:
             self._for_each_log(duty.value, lambda log: self._retain(log, now))
         elif duty is Duty.UNOPENED:

@@ -349,6 +349,19 @@ class LogAppender:
             end_offset = self._parts.state.end_offset
             return self._roll(max(end_offset, base_offset or end_offset), reason).base_offset
 
+    def roll_due(self, now: Timestamp) -> RollReason | None:
+        """Return why a record written now, however small, would roll the log; None if it would not."""
+        state = self._parts.state
+        if not state.chain.active.size:
+            return None
+        return roll_reason(self._parts.roll_parameters(0, state.end_offset, now, now))
+
+    def roll_if_due(self, now: Timestamp) -> None:
+        """Roll the log if its active segment is older than the topic's settings allow. Raises OSError."""
+        reason = self.roll_due(now)
+        if reason is not None:
+            self.roll(reason.value)
+
     def roll_locked(self, reason: str) -> None:
         """Begin a segment at the log end. The caller holds the log's lock."""
         self._roll(self._parts.state.end_offset, reason)
@@ -417,6 +430,13 @@ class LogAppender:
         else:
             target = min(up_to, end_offset)
             self._flush(target, lambda: (chain, target))
+
+    def flush_if_due(self, now: Timestamp) -> None:
+        """Flush the log if flush.ms requires it. A failed flush also takes the log offline."""
+        parts = self._parts
+        # If the last flush is in the future, the clock was set back: flush now.
+        if parts.unflushed_records and not 0 <= now - parts.progress.last_flush_ms < parts.config.flush_ms:
+            self.flush()
 
     def flush_sealed(self) -> None:
         """Flush the segments that were closed by rolls, in the background. An error is logged; the log goes offline."""

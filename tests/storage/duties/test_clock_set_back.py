@@ -6,7 +6,6 @@ from tests.doubles.engines import append_lines, engine_on, listing
 from tests.doubles.logs import filled
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
-from topicfs.storage.duties.due_logs import flush_if_due
 
 TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 
@@ -50,9 +49,9 @@ def test_unflushed_records_are_due():
     engine = engine_on(disk, clock=clock)
     log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]
     append_lines(log, "a\n")
-    flush_if_due(log, clock())
+    log.appender.flush_if_due(clock())
     assert 0 == log.recovery_point
     clock.advance(-TEN_DAYS_MS)
-    flush_if_due(log, clock())
+    log.appender.flush_if_due(clock())
     assert 1 == log.recovery_point
     engine.close()
