@@ -146,9 +146,10 @@ class Log(LogReader):
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        return self.appender.begin_verification(
-            producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
-        )
+        with self.parts.lock:
+            return self.parts.producers.state.begin_verification(
+                producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
+            )
 
     def delete_records(self, before: Offset) -> Offset:
         return self.replacer.delete_records(before)

@@ -122,15 +122,6 @@ class LogProducers:
             check.add(data, batch)
         return check.pending()
 
-    def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
-        """Return whether a batch may open a transaction: the coordinator confirmed this, or need not confirm it."""
-        asks = guard is not None and origin is not Origin.REPLICATION
-        return not asks or self.state.verifications.answered(producer_id, guard)
-
-    def advance(self, end_offset: Offset) -> None:
-        """Note that batches without a producer were appended; the log now ends at `end_offset`."""
-        self.state.end_offset = end_offset
-
     def apply(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
         """Note that `pending` was appended and the log ends at `end_offset`. Return its transaction index entries."""
         self.state.end_offset = end_offset
@@ -272,7 +263,10 @@ class _Check:
             return
         append = self._of(producer_id)
         if not batch.attributes & CONTROL_MASK:
-            verified = self._producers.is_verified(producer_id, self._origin, self._guard)
+            # The coordinator must have confirmed that a batch may open a transaction, if it was asked.
+            asks = self._guard is not None and self._origin is not Origin.REPLICATION
+            verifications = self._producers.state.verifications
+            verified = not asks or verifications.answered(producer_id, self._guard)
             append.add_data(_data_batch(batch), verified=verified)
         elif (done := _add_marker(append, data, batch)) is not None:
             self._completed.append(done)

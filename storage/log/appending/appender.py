@@ -25,13 +25,11 @@ from topicfs.storage.model import (
     Appended,
     Buffer,
     Offset,
-    ProducerId,
     Timestamp,
     TimestampType,
     later,
 )
 from topicfs.storage.producers.append import Origin, VerificationGuard
-from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.roll import RollReason, roll_reason, stays_active
 from topicfs.storage.segment.segment import Segment
@@ -143,7 +141,7 @@ class LogAppender:
                     return None
                 state = written
             end_offset = state.end_offset
-            parts.producers.advance(end_offset)
+            parts.producers.state.end_offset = end_offset
             # The high watermark may have moved past the end of a transaction; no transaction begins here.
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return _new(Appended, (base_offset, end_offset - 1, NO_TIMESTAMP, state.start_offset, False))
@@ -320,19 +318,6 @@ class LogAppender:
             log_start_offset=self._parts.state.start_offset,
             duplicate=True,
         )
-
-    def producers(self) -> list[ProducerEntry]:
-        with self._parts.lock:
-            return list(self._parts.producers.state)
-
-    def begin_verification(
-        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
-    ) -> VerificationGuard | None:
-        """Begin to verify that a transaction includes this partition (`storage.producers.progress.OwnPartition`)."""
-        with self._parts.lock:
-            return self._parts.producers.state.begin_verification(
-                producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
-            )
 
     def remove_expired_producers(self, now: Timestamp) -> None:
         """Forget producers that have appended nothing for producer.id.expiration.ms."""

@@ -111,7 +111,7 @@ class LogRoles:
                 parts.mark_offline(str(error))
                 raise
             end_offset = Offset(last_offset + 1)
-            parts.producers.advance(end_offset)
+            parts.producers.state.end_offset = end_offset
             state = state.extended(end_offset, active.size, state.replicated)
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return True
