@@ -43,11 +43,6 @@ _REPLAY_WINDOW_BYTES = 1 << 20
 """Bytes per read when batches are read again to rebuild the producers."""
 
 
-class ProducerRules(NamedTuple):
-    expiration_ms: int = DEFAULT_EXPIRATION_MS
-    """Milliseconds after which a producer that appends nothing is forgotten."""
-
-
 class Pending(NamedTuple):
     """Batches that passed all checks. The producers' state changes once the batches are in the log."""
 
@@ -69,12 +64,11 @@ class LogProducers:
         directory: SegmentDirectory,
         *,
         snapshots: Iterable[Offset],
-        rules: ProducerRules | None = None,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
         """Start without producers; `snapshots` are the offsets of the snapshots in `directory`."""
-        self._rules = rules or ProducerRules()
         self._directory, self._files, self._clock = directory
-        self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
+        self.state = ProducerState(partition, expiration_ms=expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
         """Offset of the newest snapshot; if there is no snapshot, the log start. No snapshot is written at or below

@@ -122,7 +122,7 @@ class LogLoader:
             self.context.partition,
             self._place,
             snapshots=base_offsets(self._present, SegmentFileKind.SNAPSHOT),
-            rules=self._options.producer_rules,
+            expiration_ms=self._options.producer_expiration_ms,
         )
         self._removal = Removal(self._files)
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.log.flush import Flusher, NoFlusher
-from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.model import Offset
+from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
@@ -34,7 +34,7 @@ class LoadOptions(NamedTuple):
     """
     failed_before: bool = False
     """True if the disk failed since the machine was started: recovered bytes are then written again."""
-    producer_rules: ProducerRules = ProducerRules()
+    producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""
     counts: EngineCounts = EngineCounts()

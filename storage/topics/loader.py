@@ -16,7 +16,6 @@ from topicfs.storage.disk.names import LEADER_EPOCHS
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import CleaningState, Offset, Timestamp, TopicPartition
 from topicfs.storage.recovery.loader import load_log
@@ -159,7 +158,7 @@ def load_found(
             checkpointed=checkpointed,
             dense=directory.replicates and not found.config.compacts and first_dirty is None,
             failed_before=failed_before or directory.failed_before,
-            producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
+            producer_expiration_ms=data.config.producer_id_expiration_ms,
             flusher=data.flusher,
             counts=data.counts,
         ),

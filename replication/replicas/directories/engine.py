@@ -16,7 +16,6 @@ from topicfs.storage.duties.staged_writes import StagedWrites
 from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.manager.manager import LogManager, by_name
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import Offset, TopicPartition
@@ -190,7 +189,7 @@ class FutureLogs:
             clean=False,
             options=LoadOptions(
                 failed_before=self._directory.failed_before,
-                producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
+                producer_expiration_ms=data.config.producer_id_expiration_ms,
                 flusher=data.flusher,
                 counts=data.counts,
             ),
