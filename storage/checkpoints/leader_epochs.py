@@ -146,8 +146,7 @@ class LeaderEpochs:
         entries = assign(self.entries, EpochEntry(epoch, start_offset))
         if entries is self.entries:
             return False
-        self.entries = entries
-        self.dirty = True
+        self.replace(entries)
         self.flush()
         return True
 
@@ -158,17 +157,15 @@ class LeaderEpochs:
         return epoch_for_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: Offset) -> None:
-        self._replace(truncate_from_end(self.entries, end_offset))
+        self.replace(truncate_from_end(self.entries, end_offset))
 
     def truncate_from_start(self, start_offset: Offset) -> None:
-        self._replace(truncate_from_start(self.entries, start_offset))
+        self.replace(truncate_from_start(self.entries, start_offset))
 
-    def clear(self) -> None:
-        self._replace(())
-
-    def take_back(self, entries: Entries) -> None:
-        """Restore the earlier `entries`, because the batches that began later epochs were not written."""
-        self._replace(entries)
+    def replace(self, entries: Entries) -> None:
+        if entries != self.entries:
+            self.entries = entries
+            self.dirty = True
 
     def flush(self) -> None:
         """Write the file if memory is newer and the disk is writable. Blocks. Raises OSError."""
@@ -187,8 +184,3 @@ class LeaderEpochs:
 
     def moved(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
-
-    def _replace(self, entries: Entries) -> None:
-        if entries != self.entries:
-            self.entries = entries
-            self.dirty = True

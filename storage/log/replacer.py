@@ -191,7 +191,7 @@ class LogReplacer:
         """Drop all batches. The empty log begins and ends at `offset`."""
 
         def truncate() -> None:
-            self._parts.epochs.clear()
+            self._parts.epochs.replace(())
             self._parts.noted_epoch = NO_LEADER_EPOCH
             self._start_over(offset)
             self._parts.epochs.flush()

@@ -104,7 +104,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
     """Replace a log's leader epochs, in memory and in its file. Raises OSError."""
     parts = log.parts
     with parts.lock:
-        parts.epochs.take_back(entries)
+        parts.epochs.replace(entries)
         parts.noted_epoch = parts.latest_epoch()
         parts.leader_epoch = max(parts.noted_epoch, 0)
     parts.epochs.flush()
@@ -117,7 +117,7 @@ def keep_lost_start(log: Log, other: Log) -> None:
         start = true_start(log)
         if log.log_start_offset != other.log_start_offset or true_start(other) >= start:
             return
-        parts.epochs.take_back(reduce(assign, parts.epochs.entries, truncate_from_end(known, start)))
+        parts.epochs.replace(reduce(assign, parts.epochs.entries, truncate_from_end(known, start)))
         parts.noted_epoch = parts.latest_epoch()
     parts.epochs.flush()
 

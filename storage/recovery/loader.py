@@ -346,7 +346,7 @@ class LogLoader:
                 log_start_offset,
             )
             self._retire(segments)
-            self._epochs.clear()
+            self._epochs.replace(())
             segments, end_offset = [], log_start_offset
         chain = Chain.of(segments or [self._new_segment(log_start_offset)])
         chain.active.active = True

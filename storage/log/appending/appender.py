@@ -194,7 +194,7 @@ class LogAppender:
             except BaseException:
                 # Otherwise a retry would begin the first batch's epoch at the log end, although older records
                 # have this epoch.
-                parts.epochs.take_back(epochs)
+                parts.epochs.replace(epochs)
                 parts.noted_epoch = noted_epoch
                 raise
             self._publish(state, pending)

@@ -292,7 +292,7 @@ def test_batches_that_contradict_the_epoch_file_are_not_copied_in_a_loop():
     two.reopen()
     two.append("b\n")
     logs = two.engine.controller.logs(ORDERS)
-    logs[1].epochs.take_back((EpochEntry(0, Offset(0)), EpochEntry(9, Offset(2))))
+    logs[1].epochs.replace((EpochEntry(0, Offset(0)), EpochEntry(9, Offset(2))))
     logs[2].replacer.truncate_to(Offset(1))
     with pytest.raises(CorruptionError, match="not those of the batches"):
         catch_up(logs[1], logs[2], max_bytes=1000)

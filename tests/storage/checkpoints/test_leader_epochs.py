@@ -196,7 +196,7 @@ def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
 def test_clear(disk: SimulatedDisk) -> None:
     """After `clear` a log has no epochs."""
     epochs = opened(disk, (2, 6))
-    epochs.clear()
+    epochs.replace(())
     epochs.flush()
     assert (None, None) == (epochs.earliest, epochs.latest)
     assert b"0\n0\n" == disk.read_bytes(FILE)
