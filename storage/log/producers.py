@@ -25,7 +25,6 @@ from topicfs.storage.producers import snapshot
 from topicfs.storage.producers.append import (
     CompletedTransaction,
     DataBatch,
-    EndMarker,
     Origin,
     ProducerAppend,
     VerificationGuard,
@@ -282,9 +281,8 @@ def _add_marker(append: ProducerAppend, data: Buffer, batch: Incoming) -> Comple
     record = columns[0].record(0)
     if control_type(record.key) not in (ControlType.COMMIT, ControlType.ABORT):
         return None
-    marker = read_marker(record)
     return append.add_marker(
-        EndMarker(marker.type is ControlType.COMMIT, marker.coordinator_epoch),
+        read_marker(record),
         epoch=batch.producer_epoch,
         offset=Offset(batch.last_offset),
         timestamp=Timestamp(batch.max_timestamp),

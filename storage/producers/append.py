@@ -7,10 +7,10 @@
 from enum import Enum
 from typing import NamedTuple, Self
 
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.producers.entry import (
-    MAX_PRODUCER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     ProducerEntry,
@@ -103,13 +103,6 @@ class Origin(Enum):
     """Copied from a leader, or replayed from the log itself. Accepted as it is."""
 
 
-class EndMarker(NamedTuple):
-    """The end of a producer's transaction, read from a control batch."""
-
-    commit: bool
-    coordinator_epoch: int
-
-
 class DataBatch(NamedTuple):
     epoch: int
     first_sequence: int
@@ -185,19 +178,17 @@ class ProducerAppend:
 
     def add_marker(
         self,
-        marker: EndMarker,
+        marker: EndTransactionMarker,
         *,
         epoch: int,
         offset: Offset,
         timestamp: Timestamp,
-        bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
         """Apply a marker at `offset`; return the transaction that it ends; None if no transaction was open.
 
-        `bumps_epoch` (transactions v2): the marker's epoch must be newer, unless no transaction is open or the epoch
-        is the largest one. Raises ProducerFencedError.
+        Raises ProducerFencedError.
         """
-        self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
+        self._check_epoch(epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)
         self.transactional = True
         began = self.entry.transaction_first_offset
@@ -208,7 +199,8 @@ class ProducerAppend:
         )
         if began is None:
             return None
-        return CompletedTransaction(self.entry.producer_id, began, offset, aborted=not marker.commit)
+        aborted = marker.type is ControlType.ABORT
+        return CompletedTransaction(self.entry.producer_id, began, offset, aborted)
 
     def _is_in_transaction(self, epoch: int) -> bool:
         return self.entry.transaction_first_offset is not None and epoch == self.entry.epoch
@@ -219,21 +211,6 @@ class ProducerAppend:
                 f"{self._partition}: producer {self.entry.producer_id} with epoch {epoch} was fenced by epoch "
                 f"{self.entry.epoch}; a newer instance is running"
             )
-
-    def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
-        # No epoch is newer than the largest epoch, and a producer must be able to end a transaction that it
-        # began with that epoch.
-        passes = self.entry.transaction_first_offset is None or epoch == MAX_PRODUCER_EPOCH
-        if (
-            bumps_epoch
-            and epoch == self.entry.epoch
-            and not passes
-            and self._origin is not Origin.REPLICATION
-        ):
-            raise ProducerFencedError(
-                f"{self._partition}: a marker of producer {self.entry.producer_id} must have an epoch above {epoch}"
-            )
-        self._check_epoch(epoch)
 
     def _check_coordinator_epoch(self, coordinator_epoch: int) -> None:
         if coordinator_epoch < self.entry.coordinator_epoch and self._origin is not Origin.REPLICATION:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.codec.headers import MAX_SEQUENCE, sequence_plus
 from topicfs.storage.errors import (
     CorruptBatchError,
@@ -15,7 +16,7 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.producers import snapshot
-from topicfs.storage.producers.append import CompletedTransaction, DataBatch, EndMarker, Origin
+from topicfs.storage.producers.append import CompletedTransaction, DataBatch, Origin
 from topicfs.storage.producers.entry import ProducerEntry, SequencedBatch
 from topicfs.storage.producers.state import ProducerState
 
@@ -40,14 +41,13 @@ class Producers:
         self.state.finish(append)
         return self.state.get(pid)
 
-    def end(self, offset, *, pid=PID, epoch=0, commit=True, coordinator=0, bumps=False):
+    def end(self, offset, *, pid=PID, epoch=0, commit=True, coordinator=0):
         append = self.state.begin(pid, Origin.COORDINATOR)
         done = append.add_marker(
-            EndMarker(commit, coordinator),
+            EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator),
             epoch=epoch,
             offset=Offset(offset),
             timestamp=NOW,
-            bumps_epoch=bumps,
         )
         self.state.finish(append)
         if done:
@@ -164,26 +164,18 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
 
 
 def test_markers_of_old_epochs_are_fenced(producers):
-    """Row 91: a marker of an old epoch is fenced.
-
-    In transactions of version 2 the marker needs a newer epoch than the data, but a repeated marker is accepted.
-    """
+    """Row 91: a marker of an old epoch is fenced; a repeated marker is accepted."""
     producers.data(0, epoch=3, txn=True)
     with pytest.raises(ProducerFencedError):
         producers.end(1, epoch=2)
-    with pytest.raises(ProducerFencedError, match="above 3"):
-        producers.end(1, epoch=3, bumps=True)
-    assert 1 == producers.end(1, epoch=4, bumps=True).last_offset
-    assert producers.end(2, epoch=4, bumps=True) is None
+    assert 1 == producers.end(1, epoch=4).last_offset
+    assert producers.end(2, epoch=4) is None
 
 
 def test_a_transaction_of_the_largest_epoch_can_end(producers):
-    """A marker of epoch 32767 ends a transaction of the same epoch, even in version 2, because no epoch is larger."""
-    producers.data(0, epoch=32766, txn=True)
-    with pytest.raises(ProducerFencedError, match="above 32766"):
-        producers.end(1, epoch=32766, bumps=True)
-    producers.data(0, epoch=32767, txn=True, offset=1, origin=Origin.REPLICATION)
-    assert 2 == producers.end(2, epoch=32767, bumps=True).last_offset
+    """A marker of epoch 32767 ends a transaction of the same epoch, because no epoch is larger."""
+    producers.data(0, epoch=32767, txn=True, offset=1)
+    assert 2 == producers.end(2, epoch=32767).last_offset
 
 
 def test_plain_data_inside_a_transaction_is_refused(producers):

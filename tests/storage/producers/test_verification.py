@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.producers.append import (
     MAX_VERIFICATIONS,
     DataBatch,
-    EndMarker,
     Origin,
     Verification,
     VerificationGuard,
@@ -35,7 +35,7 @@ def append(state, first, *, epoch=0, txn=True, verified=True):
 def end(state, *, epoch=0):
     adding = state.begin(PID, Origin.COORDINATOR)
     adding.add_marker(
-        EndMarker(commit=True, coordinator_epoch=0), epoch=epoch, offset=Offset(1), timestamp=NOW
+        EndTransactionMarker(ControlType.COMMIT, 0), epoch=epoch, offset=Offset(1), timestamp=NOW
     )
     state.finish(adding)
 
