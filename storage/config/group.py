@@ -34,16 +34,17 @@ class OffsetReset(NamedTuple):
 FROM_THE_EARLIEST = OffsetReset(EARLIEST)
 
 
-class OffsetResetChoice:
-    __slots__ = ()
+class OffsetResetChoice(NamedTuple):
+    words: tuple[str, ...] = (EARLIEST, LATEST, NONE)
 
     @property
     def valid(self) -> str:
-        return "earliest, latest, none, or by_duration: and a duration, as in by_duration:P1D or by_duration:PT6H"
+        words = ", ".join(self.words)
+        return f"{words}, or by_duration: and a duration, as in by_duration:P1D or by_duration:PT6H"
 
     def parse(self, text: str) -> OffsetReset:
         word, _, duration = text.strip().partition(":")
-        if word in (EARLIEST, LATEST, NONE) and not _:
+        if word in self.words and not _:
             return OffsetReset(word)
         found = _DURATION.fullmatch(duration)
         if word != BY_DURATION or found is None or not any(found.groups()):

@@ -6,25 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from topicfs.storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
+from topicfs.storage.config.group import EARLIEST, FROM_THE_EARLIEST, LATEST, OffsetReset, OffsetResetChoice
 from topicfs.storage.config.kinds import OneOf, WholeNumber
 from topicfs.storage.config.setting import Setting, read_overrides, read_table, row
-
-
-class ShareOffsetReset(OffsetResetChoice):
-    """The kinds of `share.auto.offset.reset`. `none` is missing, because a queue always needs a first position."""
-
-    __slots__ = ()
-
-    @property
-    def valid(self) -> str:
-        return "earliest, latest, or by_duration: and a duration, as in by_duration:P1D or by_duration:PT6H"
-
-    def parse(self, text: str) -> OffsetReset:
-        found = OffsetResetChoice.parse(self, text)
-        if found.kind == NONE:
-            raise ValueError(text)
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +28,7 @@ class ShareGroupSettings:
     share_auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition that is new to it: at "
         "the earliest record (a broker's groups: at the latest), at the latest, or at the first record of a "
         "given age.",
-        ShareOffsetReset(), "")] = FROM_THE_EARLIEST
+        OffsetResetChoice((EARLIEST, LATEST)), "")] = FROM_THE_EARLIEST
     share_isolation_level: Annotated[str, row("With read_committed, the default here, records of aborted "
         "transactions are skipped, and undecided ones are waited for; a broker's default is read_uncommitted.",
         OneOf(("read_committed", "read_uncommitted")), "")] = "read_committed"
