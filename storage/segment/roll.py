@@ -91,19 +91,12 @@ def waited_ms(parameters: RollParameters) -> int:
     return parameters.now - parameters.created_ms
 
 
-def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> int:
-    """Return how many milliseconds earlier than segment.ms a segment rolls; drawn once for each segment."""
-    limit = min(segment_jitter_ms, segment_ms)
-    return random.randrange(limit) if limit > 0 else 0
-
-
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
     """Return the settings of a segment that is made under `config`; later changes of `config` do not affect them."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=max(config.segment_index_bytes, time_index.SLOT.size),
         preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
-        jitter_ms=draw_jitter(
-            segment_jitter_ms=config.segment_jitter_ms, segment_ms=config.segment_ms, random=random
-        ),
+        jitter_ms=random.randrange(limit) if limit > 0 else 0,
     )
