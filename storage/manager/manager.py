@@ -93,7 +93,7 @@ class LogManager:
     @property
     def doing(self) -> str | None:
         """A line with the progress of a change of topics that takes long; None if there is no such change."""
-        return self._changes.progress.line
+        return self._changes.progress
 
     @property
     def _services(self) -> _Services:

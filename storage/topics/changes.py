@@ -26,14 +26,6 @@ from topicfs.storage.topics.loader import collection_paused, load_new
 from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from topicfs.storage.topics.topic import LogTopic, lenient_config, merge_overrides
 
-
-class Progress:
-    """The progress of a change: a line for status pages, or None. Any thread may read it."""
-
-    def __init__(self) -> None:
-        self.line: str | None = None
-
-
 Item = TypeVar("Item")
 T = TypeVar("T")
 
@@ -69,8 +61,8 @@ class TopicChanges:
 
     def __init__(self, directories: Directories, registry: TopicRegistry) -> None:
         self.directories, self.registry = directories, registry
-        self.progress = Progress()
-        """Progress of a change that takes long."""
+        self.progress: str | None = None
+        """The progress of a change that takes long: a line for status pages. Any thread may read it."""
         self._deleted: dict[str, dict[int, Partition]] = {}
         """Partitions of deleted topics, until all directories of their topic are renamed."""
 
@@ -187,7 +179,7 @@ class TopicChanges:
             self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
                 for partition in partitions:
-                    self.progress.line = f"opening {partition} of {len(partitions)} new partitions"
+                    self.progress = f"opening {partition} of {len(partitions)} new partitions"
                     directory = self.directories.by_partition[partition]
                     made[partition.partition] = load_new(partition, config, directory)
             for directory in self._directories_of(partitions):
@@ -200,7 +192,7 @@ class TopicChanges:
             self._undo(partitions, made, before)
             raise
         finally:
-            self.progress.line = None
+            self.progress = None
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
@@ -208,11 +200,11 @@ class TopicChanges:
         flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
-            self.progress.line = f"making {partition} of {len(partitions)} new partitions"
+            self.progress = f"making {partition} of {len(partitions)} new partitions"
             self._choose(partition).data.begin_partition(partition, topic_id, empty_log=empty_logs)
 
         def end(partition: TopicPartition) -> None:
-            self.progress.line = f"flushing {partition} of {len(partitions)} new partitions"
+            self.progress = f"flushing {partition} of {len(partitions)} new partitions"
             data = self.directories.by_partition[partition].data
             data.end_partition(partition, topic_id, flush=flush_each)
 
