@@ -12,7 +12,7 @@ import re
 import reprlib
 from pathlib import Path
 
-from topicfs.storage.checkpoints.atomic import prepare, put_in_place, write_atomically
+from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
@@ -63,16 +63,6 @@ def topic_id_of(directory: Path, files: FileSystem) -> str | None:
         return read_topic_id(files, directory)
     except CorruptionError:
         return None
-
-
-def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write the file under its temporary name, for a partition that is being made. Raises OSError."""
-    prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
-
-
-def place_topic_id(files: FileSystem, directory: Path, *, flush: bool = True) -> None:
-    """Flush the prepared file and rename it to its final name. Blocks. Raises OSError."""
-    put_in_place(files, directory / names.PARTITION_METADATA, flush=flush)
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from topicfs.storage.checkpoints.atomic import prepare, put_in_place
 from topicfs.storage.checkpoints.partition_metadata import (
-    place_topic_id,
-    prepare_topic_id,
+    encode_partition_metadata,
     read_topic_id,
     write_topic_id,
 )
@@ -71,7 +71,7 @@ class DataDirectory(NamedTuple):
             for name in names.EMPTY_LOG:
                 self.files.open(path / name, create=True).close()
         if read_topic_id(self.files, path) is None:
-            prepare_topic_id(self.files, path, topic_id)
+            prepare(self.files, path / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
         """Write the topic ID of a partition; with `flush`, also flush the file of the ID. Raises OSError.
@@ -80,7 +80,7 @@ class DataDirectory(NamedTuple):
         """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
-            place_topic_id(self.files, path, flush=flush)
+            put_in_place(self.files, path / names.PARTITION_METADATA, flush=flush)
         else:
             write_topic_id(self.files, path, topic_id)
 
