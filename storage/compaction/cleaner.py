@@ -20,7 +20,6 @@ from topicfs.storage.compaction.selection import (
     CleaningParams,
     CleaningPlan,
     GroupingSegment,
-    SegmentGroupLimits,
     group,
 )
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
@@ -155,8 +154,12 @@ class _Pass:
             )
             for s in segments
         ]
-        limits = SegmentGroupLimits(config.effective_segment_bytes, config.segment_index_bytes)
-        found = group(shapes, limits=limits, end_offset=map_end)
+        found = group(
+            shapes,
+            segment_bytes=config.effective_segment_bytes,
+            index_bytes=config.segment_index_bytes,
+            end_offset=map_end,
+        )
         return [tuple(by_base[member.base_offset] for member in members) for members in found]
 
     def _clean_group(

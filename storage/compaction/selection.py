@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from topicfs.storage.model import Offset, Timestamp
 
 
@@ -46,12 +47,8 @@ class CleaningPlan(NamedTuple):
     cleanable_bytes: int
     overdue: bool
     """True if a dirty record is older than max.compaction.lag.ms."""
+    cleanable_ratio: float
     due: bool
-
-    @property
-    def cleanable_ratio(self) -> float:
-        total = self.clean_bytes + self.cleanable_bytes
-        return self.cleanable_bytes / total if total else 0.0
 
 
 def plan(params: CleaningParams) -> CleaningPlan:
@@ -71,6 +68,7 @@ def plan(params: CleaningParams) -> CleaningPlan:
         clean_bytes=clean_bytes,
         cleanable_bytes=cleanable_bytes,
         overdue=overdue,
+        cleanable_ratio=ratio,
         due=bool(dirty) and (ratio > params.min_dirty_ratio or overdue),
     )
 
@@ -125,10 +123,6 @@ def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:
     return bool(times) and params.now - min(times) > params.max_lag_ms
 
 
-MAX_OFFSET_SPAN = 2**31 - 1
-"""Largest span of offsets in a segment: an index stores them relative to the base offset, as signed int32."""
-
-
 class GroupingSegment(NamedTuple):
     """The properties of a segment on which grouping depends; sizes are sizes before cleaning."""
 
@@ -138,15 +132,8 @@ class GroupingSegment(NamedTuple):
     time_index_bytes: int
 
 
-class SegmentGroupLimits(NamedTuple):
-    """The largest sizes that one cleaned segment may have."""
-
-    segment_bytes: int
-    index_bytes: int
-
-
 def group(
-    segments: Sequence[GroupingSegment], *, limits: SegmentGroupLimits, end_offset: Offset
+    segments: Sequence[GroupingSegment], *, segment_bytes: int, index_bytes: int, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
     """Return groups of adjacent segments; each group is within the limits, and its offsets fit one index.
 
@@ -155,24 +142,15 @@ def group(
     groups: list[tuple[GroupingSegment, ...]] = []
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     for segment, end in zip(segments, ends, strict=True):
-        if groups and _fits(groups[-1], segment, limits=limits, end_offset=end):
-            groups[-1] = (*groups[-1], segment)
+        together = (*groups[-1], segment) if groups else (segment,)
+        if (
+            groups
+            and sum(s.log_bytes for s in together) <= segment_bytes
+            and sum(s.index_bytes for s in together) <= index_bytes
+            and sum(s.time_index_bytes for s in together) <= index_bytes
+            and end - 1 - together[0].base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            groups[-1] = together
         else:
             groups.append((segment,))
     return groups
-
-
-def _fits(
-    members: tuple[GroupingSegment, ...],
-    segment: GroupingSegment,
-    *,
-    limits: SegmentGroupLimits,
-    end_offset: Offset,
-) -> bool:
-    together = (*members, segment)
-    return (
-        sum(s.log_bytes for s in together) <= limits.segment_bytes
-        and sum(s.index_bytes for s in together) <= limits.index_bytes
-        and sum(s.time_index_bytes for s in together) <= limits.index_bytes
-        and end_offset - 1 - members[0].base_offset <= MAX_OFFSET_SPAN
-    )

@@ -108,14 +108,13 @@ def test_nothing_dirty_is_never_due():
     assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
 
-LIMITS = selection.SegmentGroupLimits(segment_bytes=100, index_bytes=50)
-
-
-def grouped(rows, end=1000, limits=LIMITS):
+def grouped(rows, end=1000, segment_bytes=100, index_bytes=50):
     segments = [selection.GroupingSegment(Offset(base), *sizes) for base, *sizes in rows]
     return [
         [s.base_offset for s in members]
-        for members in selection.group(segments, limits=limits, end_offset=Offset(end))
+        for members in selection.group(
+            segments, segment_bytes=segment_bytes, index_bytes=index_bytes, end_offset=Offset(end)
+        )
     ]
 
 
