@@ -158,10 +158,16 @@ class Directories:
         try:
             action()
         except OSError as error:
-            if is_full(error) or len(self.online) <= 1:
+            if not self.continues_without(directory, error):
                 raise
-            self.fail(directory, error)
             return False
+        return True
+
+    def continues_without(self, directory: OpenDirectory, error: OSError) -> bool:
+        """Make the directory fail, unless its disk is full or no other directory serves; return whether it failed."""
+        if is_full(error) or len(self.online) <= 1:
+            return False
+        self.fail(directory, error)
         return True
 
     def attempt_each(self, action: Callable[[OpenDirectory], object]) -> None:

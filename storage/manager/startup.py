@@ -223,7 +223,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
     )
     by_path = {directory.data.path: directory for directory in directories.all}
     registry.lend = lambda path, write: by_path[path].reserve.lend(write)
-    registry.continue_without = lambda path, error: _continues_without(directories, by_path[path], error)
+    registry.continue_without = lambda path, error: directories.continues_without(by_path[path], error)
     directories.on_failure = lambda directory: registry.leave(directory.data.path)
     return registry
 
@@ -252,16 +252,6 @@ def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[
         return ()
     known = {path for copy in copies for path in copy.directories}
     return tuple(str(one) for one in directories.all if one.failure is None or str(one) in known)
-
-
-def _continues_without(directories: Directories, directory: OpenDirectory, error: OSError) -> bool:
-    def failed() -> None:
-        raise error
-
-    try:
-        return not directories.attempt(directory, failed)
-    except OSError:
-        return False
 
 
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
