@@ -90,10 +90,6 @@ class LogState(NamedTuple):
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new_state(LogState, fields)
 
-    def replicated_up_to(self, offset: Offset) -> LogState:
-        """Return the state with high watermark `offset`, which is within the log; no transaction may be undecided."""
-        return self.extended(self.end_offset, self.end_position, offset)
-
     def rolled(self, segment: Segment) -> LogState:
         """Return the state after a roll. `segment` is empty; its base offset is the log end, even after a gap."""
         chain = self.chain.with_active(segment)

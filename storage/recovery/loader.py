@@ -67,25 +67,16 @@ def load_log(
     recovery point on are checked, cut after the last valid batch, and indexed again; on a read-only disk only in
     memory. Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
-    return LogLoader(place, _partition_of(place.path), config, options).load(clean=clean)
-
-
-def _partition_of(directory: Path) -> TopicPartition:
-    parsed = parse_partition_directory(directory.name)
+    parsed = parse_partition_directory(place.path.name)
     if parsed is None:
-        raise InvalidNameError(f"{directory}: not the name of a partition's directory")
-    return parsed.partition
+        raise InvalidNameError(f"{place.path}: not the name of a partition's directory")
+    return LogLoader(place, parsed.partition, config, options).load(clean=clean)
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
     """Return the greatest base offset not above `offset`; if all are above it, the lowest. None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
-
-
-def _write_again(file: File) -> None:
-    for position in range(0, file.size(), FILE_WINDOW_BYTES):
-        file.pwrite(file.pread(FILE_WINDOW_BYTES, Position(position)), Position(position))
 
 
 class LogLoader:
@@ -136,17 +127,12 @@ class LogLoader:
             try:
                 return self._load(clean=clean)
             except SegmentOverflowError as overflow:
-                if self._repair(overflow.segment):
-                    self._begin()
-                else:
-                    self._split(overflow)
+                if not self._repair(overflow.segment):
+                    parts = split_segment(overflow.segment, self._place, self._segment_settings())
+                    _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
+                self._begin()
             except HeadersRepairedError:
                 self._begin()
-
-    def _split(self, overflow: SegmentOverflowError) -> None:
-        parts = split_segment(overflow.segment, self._place, self._segment_settings())
-        _LOGGER.warning("%s; split into segments at %s", overflow, ", ".join(map(str, parts)))
-        self._begin()
 
     def _load(self, *, clean: bool) -> Log:
         checkpointed = self._checkpointed
@@ -393,7 +379,9 @@ class LogLoader:
             # cut.
             segment.log.sync()
         if self._options.failed_before and not self._files.read_only:
-            _write_again(segment.log)
+            for position in range(0, segment.log.size(), FILE_WINDOW_BYTES):
+                written = segment.log.pread(FILE_WINDOW_BYTES, Position(position))
+                segment.log.pwrite(written, Position(position))
         self._producers.take(recovered.end_offset)
         return recovered
 

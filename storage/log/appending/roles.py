@@ -59,7 +59,7 @@ class LogRoles:
             if before is None or offset <= before:
                 return False
             if offset <= state.end_offset and state.first_unstable is None:  # This is the usual case.
-                parts.state = state.replicated_up_to(offset)
+                parts.state = state.extended(state.end_offset, state.end_position, offset)
                 moved = True
             else:
                 self._publish(offset)
