@@ -314,16 +314,13 @@ class LogManager:
                     if not self.read_only:
                         for directory in self._directories.online:
                             stack.enter_context(directory.reserve.lent_when_low())
-                    self._close_all()
+                    in_order = self._close_logs()
+                    if not self.read_only:
+                        self._registry.update_copies()
+                        self._close_directories(in_order)
             finally:
                 for directory in self._directories.all:
                     directory.release()
-
-    def _close_all(self) -> None:
-        in_order = self._close_logs()
-        if not self.read_only:
-            self._registry.update_copies()
-            self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
         """Write the last checkpoints and the clean-shutdown markers. If a directory fails, continue with the others."""

@@ -368,7 +368,11 @@ class LogAppender:
         except OSError as error:
             self._undo_roll(old, base_offset, error)
             raise
-        self._seal(old, base_offset)
+        try:
+            parts.progress.sealed(old, base_offset)
+        except OSError as error:
+            parts.mark_offline(f"flushing failed: {error}")
+            raise
         parts.state = parts.state.rolled(segment)
         parts.counts.engine.rolls += 1
         parts.flusher.submit(self.flush_sealed)
@@ -382,13 +386,6 @@ class LogAppender:
             parts.clock() - began,
         )
         return segment
-
-    def _seal(self, old: Segment, end_offset: Offset) -> None:
-        try:
-            self._parts.progress.sealed(old, end_offset)
-        except OSError as error:
-            self._parts.mark_offline(f"flushing failed: {error}")
-            raise
 
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
         """Make `old` active again, and delete the new segment from disk: after a crash it would hide records."""

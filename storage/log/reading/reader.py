@@ -112,7 +112,9 @@ class LogReader:
         )
 
     def segments(self) -> Sequence[SegmentInfo]:
-        return self._with_segments(_describe_segments)
+        return self._with_segments(
+            lambda state: tuple(_describe_segment(state, index) for index in range(len(state.chain.segments)))
+        )
 
     def segment_of(self, name: str) -> SegmentInfo | None:
         def look(state: LogState) -> SegmentInfo | None:
@@ -329,11 +331,6 @@ class LogReader:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):
             return otherwise
-
-
-def _describe_segments(state: LogState) -> tuple[SegmentInfo, ...]:
-    """Return the segments, oldest first, the active segment last."""
-    return tuple(_describe_segment(state, index) for index in range(len(state.chain.segments)))
 
 
 def _describe_segment(state: LogState, index: int) -> SegmentInfo:
