@@ -26,8 +26,6 @@ _NATURAL_LINE = re.compile(r"\r\n|\n|\r")
 _NAME = re.compile(r"(?:[^\\ \t\f=:]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class PropertiesError(ValueError):
@@ -53,7 +51,9 @@ def format_properties(
     lines = [] if comment is None else ["#" + comment]
     if written_at is not None:
         lines.append("#" + _java_date(written_at))
-    lines.extend(f"{_escape_name(name)}={_escape_value(value)}" for name, value in values.items())
+    for name, value in values.items():
+        leading = "\\" if value.startswith(" ") else ""
+        lines.append(f"{_escape(name, ' =:#!')}={leading}{_escape(value, '=:#!')}")
     return "".join(line + "\n" for line in lines).encode("ascii")
 
 
@@ -65,17 +65,13 @@ def _logical_lines(text: str) -> Iterator[str]:
         if joined is None and (not line or line[0] in "#!"):
             continue
         joined = line if joined is None else joined + line
-        if _continues(line):
+        if (len(line) - len(line.rstrip("\\"))) % 2 == 1:
             joined = joined[:-1]
             continue
         yield joined
         joined = None
     if joined:
         yield joined
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _unescape(text: str) -> str:
@@ -104,16 +100,11 @@ def _join_surrogates(text: str) -> str:
         raise PropertiesError(f"half a surrogate pair in {reprlib.repr(text)}") from None
 
 
-def _escape_name(name: str) -> str:
-    return "".join("\\" + character if character in " =:#!" else _escape(character) for character in name)
+def _escape(text: str, special: str) -> str:
+    return "".join("\\" + one if one in special else _escape_character(one) for one in text)
 
 
-def _escape_value(value: str) -> str:
-    escaped = "".join("\\" + character if character in "=:#!" else _escape(character) for character in value)
-    return "\\" + escaped if escaped.startswith(" ") else escaped
-
-
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in _WRITTEN_ESCAPES:
         return _WRITTEN_ESCAPES[character]
     if " " <= character <= "~":
@@ -125,4 +116,4 @@ def _escape(character: str) -> str:
 def _java_date(time: Timestamp) -> str:
     """Format a time as java.util.Date does, in English in every locale: `Sat Nov 21 04:03:27 UTC 2026`."""
     moment = datetime.fromtimestamp(time / 1000, UTC)
-    return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"
+    return f"{moment.ctime()[:7]} {moment:%d %H:%M:%S} UTC {moment.year}"
