@@ -64,21 +64,16 @@ class ClusterImage:
         if schema is _TOPIC:
             self.topic_ids[fields["name"]] = encode_id(fields["topicId"])
         elif schema is _REMOVE_TOPIC:
-            self._remove(encode_id(fields["topicId"]))
+            topic_id = encode_id(fields["topicId"])
+            for name in [name for name, found in self.topic_ids.items() if found == topic_id]:
+                del self.topic_ids[name]
+                self.settings.pop(name, None)
         elif fields["resourceType"] == _TOPIC_RESOURCE:
-            self._set(fields["resourceName"], fields["name"], fields["value"])
-
-    def _remove(self, topic_id: str) -> None:
-        for name in [name for name, found in self.topic_ids.items() if found == topic_id]:
-            del self.topic_ids[name]
-            self.settings.pop(name, None)
-
-    def _set(self, topic: str, name: str, value: str | None) -> None:
-        settings = self.settings.setdefault(topic, {})
-        if value is None:
-            settings.pop(name, None)
-        else:
-            settings[name] = value
+            settings = self.settings.setdefault(fields["resourceName"], {})
+            if fields["value"] is None:
+                settings.pop(fields["name"], None)
+            else:
+                settings[fields["name"]] = fields["value"]
 
 
 def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
