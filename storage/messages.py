@@ -31,11 +31,7 @@ def printable(text: str) -> str:
     r"""Return `text` with unprintable characters escaped as in Python, and non-UTF-8 bytes as `\udc80` to `\udcff`."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else _escaped(one) for one in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def reason_of(error: BaseException) -> str:
