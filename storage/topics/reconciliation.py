@@ -43,9 +43,16 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
         contents[directory] = directory.data.contents()
 
     directories.attempt_each(look)
-    placed = _placements(contents)
-    gone = set(directories.by_partition) - set(placed)
-    directories.forget(gone - _partitions_in(directories, directories.failed))
+    placed: dict[TopicPartition, OpenDirectory] = {}
+    for directory, content in contents.items():
+        for partition in content.partitions:
+            other = placed.setdefault(partition, directory)
+            if other is not directory:
+                raise DuplicatePartitionError(
+                    f"{partition}: is in {other} and in {directory}; move one of the two away"
+                )
+    known = directories.by_partition.items()
+    directories.forget([one for one, where in known if one not in placed and where.failure is None])
     for partition, directory in placed.items():
         directories.place(partition, directory)
     return contents
@@ -131,24 +138,6 @@ def _update_registry(
         changes[topic] = one.entry._replace(partitions=len(one.numbers)) if whole else one.entry
     if not directories.read_only:
         registry.put(changes)
-
-
-def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
-    """Return the directory of each partition. Raises DuplicatePartitionError if a partition is in two directories."""
-    placed: dict[TopicPartition, OpenDirectory] = {}
-    for directory, content in contents.items():
-        for partition in content.partitions:
-            other = placed.setdefault(partition, directory)
-            if other is not directory:
-                raise DuplicatePartitionError(
-                    f"{partition}: is in {other} and in {directory}; move one of the two away"
-                )
-    return placed
-
-
-def _partitions_in(directories: Directories, those: Iterable[OpenDirectory]) -> set[TopicPartition]:
-    wanted = set(those)
-    return {partition for partition, directory in directories.by_partition.items() if directory in wanted}
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
