@@ -21,10 +21,6 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.model import Offset, TopicPartition
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    return encode_table([f"{topic} {number} {offset}" for (topic, number), offset in offsets.items()])
-
-
 def decode_offsets(data: bytes, *, file: Path) -> dict[TopicPartition, Offset]:
     """Parse the file's bytes; if a partition occurs twice, the later line counts. Raises CorruptionError."""
     offsets = {}
@@ -46,7 +42,8 @@ def read_offsets(files: FileSystem, path: Path) -> dict[TopicPartition, Offset]:
 
 def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Replace a checkpoint file atomically. Blocks. Raises OSError."""
-    write_atomically(files, path, encode_offsets(offsets))
+    rows = [f"{topic} {number} {offset}" for (topic, number), offset in offsets.items()]
+    write_atomically(files, path, encode_table(rows))
 
 
 Lines = Mapping[str, Offset | None]
