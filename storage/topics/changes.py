@@ -73,7 +73,10 @@ class TopicChanges:
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
         if left is not None and left.pending is PendingChange.DELETE:
-            self._check_all_serve(name)
+            if failed := self.directories.failed:
+                raise StorageError(
+                    f"{name}: a deleted topic of this name may be left in {failed[0]}; repair that directory first"
+                )
             self._finish_deletion(name)
             left = None
         # A failed attempt that could not be undone left directories that have its topic ID.
@@ -247,14 +250,6 @@ class TopicChanges:
             for partition, directory in placed.items():
                 directory.data.remove_partition(partition)
             self.registry.put({partitions[0].topic: before})
-
-    def _check_all_serve(self, name: str) -> None:
-        """Raise StorageError if a failed directory may still have files of a deleted topic of this name."""
-        failed = self.directories.failed
-        if failed:
-            raise StorageError(
-                f"{name}: a deleted topic of this name may be left in {failed[0]}; repair that directory first"
-            )
 
     def _finish_deletion(self, name: str) -> None:
         gone = self._rename_all(name)
