@@ -145,7 +145,7 @@ class ReplicatedPartition(ServedPartition):
 
     def _lead(self, leader: Log, state: ReplicaState) -> None:
         if len(state.assigned) == 1:
-            leader.roles.lead_alone(state.leader_epoch)
+            leader.roles.lead(state.leader_epoch, None)
         else:
             leader.roles.lead(
                 state.leader_epoch,

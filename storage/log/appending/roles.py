@@ -22,24 +22,17 @@ class LogRoles:
     def __init__(self, parts: LogParts) -> None:
         self._parts = parts
 
-    def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Become the leader in a new epoch, on disk on return. An error changes nothing: PartitionOfflineError, OSError."""
-        parts = self._parts
-        with parts.lock:
-            parts.life.check_writable()
-            self._begin_epoch(epoch)
-            parts.life.take(Role.LEADER)
-            self._publish(high_watermark)
-        parts.listeners.notify()
+    def lead(self, epoch: int, high_watermark: Offset | None) -> None:
+        """Become the leader in a new epoch, on disk on return. An error changes nothing: PartitionOfflineError, OSError.
 
-    def lead_alone(self, epoch: int) -> None:
-        """Become the leader without followers, like `lead`; all records up to the log end are visible."""
+        If `high_watermark` is None, the leader has no followers, and all records up to the log end are visible.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
             self._begin_epoch(epoch)
-            parts.life.take(Role.ALONE)
-            parts.state = parts.with_first_unstable(parts.state._replace(replicated=None))
+            parts.life.take(Role.ALONE if high_watermark is None else Role.LEADER)
+            self._publish(high_watermark)
         parts.listeners.notify()
 
     def follow(self, high_watermark: Offset) -> None:
@@ -136,10 +129,11 @@ class LogRoles:
         parts.leader_epoch = epoch
         parts.noted_epoch = parts.latest_epoch()
 
-    def _publish(self, high_watermark: Offset) -> None:
+    def _publish(self, high_watermark: Offset | None) -> None:
         parts, state = self._parts, self._parts.state
-        bounded = Offset(max(state.start_offset, min(high_watermark, state.end_offset)))
-        parts.state = parts.with_first_unstable(state._replace(replicated=bounded))
+        if high_watermark is not None:
+            high_watermark = Offset(max(state.start_offset, min(high_watermark, state.end_offset)))
+        parts.state = parts.with_first_unstable(state._replace(replicated=high_watermark))
 
 
 def _indexed_alike(one: Segment, other: Segment) -> bool:

@@ -108,7 +108,7 @@ def test_a_log_takes_changes_while_it_serves(life):
         lambda: log.appender.append_as_follower(batch(b"b", offset=9)),
         lambda: log.delete_records(Offset(0)),
         lambda: log.roles.lead(3, Offset(0)),
-        lambda: log.roles.lead_alone(3),
+        lambda: log.roles.lead(3, None),
         log.sync,
     )
     for change in changes:
@@ -136,7 +136,7 @@ def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
     """A log that cannot write its epoch cannot lead. A refused role changes nothing."""
     log = log_in(life).log
     take = {
-        Role.ALONE: lambda: log.roles.lead_alone(3),
+        Role.ALONE: lambda: log.roles.lead(3, None),
         Role.LEADER: lambda: log.roles.lead(3, Offset(1)),
         Role.FOLLOWER: lambda: log.roles.follow(Offset(1)),
     }[role]
@@ -162,7 +162,7 @@ def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
         elif role is Role.LEADER:
             log.roles.lead(epoch, Offset(0))
         else:
-            log.roles.lead_alone(epoch)
+            log.roles.lead(epoch, None)
     assert after is log.parts.life.role
     if after is Role.FOLLOWER:
         with pytest.raises(errors.NotLeaderError, match="has a follower"):
