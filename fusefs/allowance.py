@@ -36,10 +36,7 @@ blocks.
 """
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
-"""Allowance in a thread: some tenths of a second of work.
-
-The records between two entries of a view's index are smaller than this.
-"""
+"""Allowance in a thread: some tenths of a second, and more than the records between two entries of a view's index."""
 
 
 class RequestTooLargeError(StorageError):
@@ -47,7 +44,7 @@ class RequestTooLargeError(StorageError):
 
 
 class Allowance:
-    """The number of bytes, as in `Columns.size_bytes`, that calls in its `with` block may decode."""
+    """The number of bytes, counted like `Columns.size_bytes`, that calls in its `with` block may decode."""
 
     _started: float | None = None
     """Time when the first records were decoded; most requests decode none and need no clock."""
@@ -87,11 +84,11 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return the inflation limit for `size_bytes` of batches. Raises ThreadNeededError, RequestTooLargeError."""
+        """Return how many bytes `size_bytes` of batches may inflate to. Raises ThreadNeededError, RequestTooLargeError."""
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(
-                    "one request would have to decode too many records; start at a nearby record"
+                    "one request would have to decode too many records; open a range that begins near the needed records"
                 )
             return MAX_CONTENT_BYTES
         if size_bytes >= self.remaining or self.is_late:

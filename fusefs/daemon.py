@@ -67,8 +67,9 @@ MAX_WAITING_REQUESTS = 1000
 """Maximum number of uncommon requests that may wait at a time."""
 
 OWNER_PATIENCE_SECONDS = 2.0
+"""How long the daemon tries to lock a data directory that another process owns."""
 OWNER_PAUSE_SECONDS = 0.02
-"""How long to try to lock the data directory (OWNER_PATIENCE_SECONDS), and the pause between two attempts."""
+"""Pause between two attempts to lock the data directory."""
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the daemon cleanly: the daemon answers waiting reads, unmounts, and closes the engine.

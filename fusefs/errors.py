@@ -122,7 +122,7 @@ REPORTED_REFUSALS = frozenset(
 
 
 class FileError(Exception):
-    """A file operation failed: has the errno for the program, and the reason for people.
+    """Failure of a file operation, with the errno for the program and the reason for people.
 
     The filesystem raises no other error. If `reported`, the reason is also added to `@status` and the daemon's log.
     """

@@ -265,7 +265,7 @@ class TopicFileSystem:
     ) -> nodes.Attributes:
         """Accept new times; accept a truncation, which has no effect; refuse a new mode or owner.
 
-        `fh` is the file of an ftruncate(2).
+        `fh` is the file handle if the change is an ftruncate(2).
         """
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
@@ -324,7 +324,7 @@ class TopicFileSystem:
         return fh
 
     def reader_of(self, fh: int) -> int:
-        """Return the ID of the process that opened the directory with handle `fh`."""
+        """Return the ID of the process for which `opendir` returned `fh`."""
         return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:

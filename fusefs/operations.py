@@ -67,7 +67,7 @@ def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntr
 
 
 class PollNotification(NamedTuple):
-    """Notifies the kernel of a poll through pyfuse3, after making room for the notification in the pair of sockets."""
+    """Notifies the kernel of a poll through pyfuse3, after making room for this in the request loop's pair of sockets."""
 
     handle: pyfuse3.PollHandle
     make_room: Callable[[], None]

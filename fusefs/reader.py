@@ -138,7 +138,7 @@ def _described(directory: Directory) -> str:
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that never waits, like all coroutines in this module. No event loop is needed, nor trio."""
+    """Run a coroutine that never waits, like all coroutines in this module. Needs neither an event loop nor trio."""
     try:
         coroutine.send(None)
     except StopIteration as end:

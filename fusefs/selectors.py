@@ -148,7 +148,7 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Return the record of a selector; None if the caller must call `resolve`, which raises the reason.
+    """Return the record of a selector; None if the selector is a range, or selects nothing: then call `resolve`.
 
     Raises CorruptionError.
     """

@@ -17,7 +17,7 @@ MAX_REQUEST_BYTES = 1024 * 1024
 """Largest amount of data in one request of the kernel."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""Smallest request that another request of the same write(2) may follow.
+"""Size of the smallest request that may be followed by another request of the same write(2).
 
 The kernel fills such a request to 1 MiB, minus partial pages of the program's buffers. (A writev(2) of hundreds of
 small buffers has smaller requests. If such a request is repeated, the mount recognizes it all the same.)

@@ -21,7 +21,7 @@ class FramingState(NamedTuple):
     tail: bytes = b""
     """The beginning of an incomplete line."""
     refused: Exception | None = None
-    """Why the beginning of the current line was refused: the rest of the line is refused too."""
+    """Why the beginning of the current line was refused. If set, the rest of the line is refused too."""
 
 
 NOTHING = FramingState()
@@ -58,10 +58,10 @@ def frame(waiting: FramingState, data: bytes) -> Framed:
 
 
 SPREAD_BYTES = 4096
-"""Largest size of lines for many partitions that are appended in the event loop's thread, in a few milliseconds."""
+"""Largest size of lines that the event loop's thread distributes to many partitions, in a few milliseconds."""
 
 PARSED_BYTES = 16384
-"""Largest size of JSON lines that are parsed in the event loop's thread, in a few milliseconds."""
+"""Largest size of JSON lines that the event loop's thread parses, in a few milliseconds."""
 
 
 class Framing:

@@ -29,12 +29,12 @@ LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
 RELEASE_SECONDS = 2.0
 """Longest time to wait for a remote engine when a file is closed or the mount ends.
 
-A closed file waits until its incomplete last line is appended.
+When a file is closed, the engine may still have to append the incomplete last line.
 """
 
 
 class Acks(Enum):
-    """When a write is answered, as Kafka's producers spell it (-1 is `all`)."""
+    """When a write is answered: the values of Kafka's `acks` for producers (-1 is `all`)."""
 
     NONE = "0"
     """Answered immediately; a later call reports a failure."""
@@ -53,14 +53,14 @@ class Acks(Enum):
 
 
 class Appending(NamedTuple):
-    """What all open files of a mount share for appending."""
+    """The objects and settings with which all open files of a mount append."""
 
     acks: Acks
     linger_buffer: LingerBuffer
     blocking: BlockingCalls
     reports: Reports
     still_held: Callable[[int, str], bool]
-    """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
+    """`open_descriptors.holds`: returns whether a process (by ID) still has a file (by path) open."""
     caller: Callable[[int, str], RequestingProcess] | None = None
     """Remote engine only. Returns the program that waits for an answer, given its process ID and the path of its
     file.
@@ -100,7 +100,7 @@ class AppendHandle:
         if ahead and target.begin is not None:
             self._in_flight = WritesInFlight(target.begin, appending.max_in_flight, durable=self._durable)
         self._checked = b""
-        """Remote engine only: lines that a thread has checked and that are to be added to the linger buffer."""
+        """Remote engine only: lines that a thread has checked and that are not in the linger buffer yet."""
         self._waiting = NOTHING
         """The framing state for the next write; after a failed write, the state before that write."""
         self._failed: FailedWrite | None = None
@@ -140,7 +140,7 @@ class AppendHandle:
         return len(data)
 
     async def _confirm(self, again: bytes) -> None:
-        """Accept `again`, bytes of a failed write that are already in the log, after enough disks have the records."""
+        """Wait until enough disks have the records of `again`, the repeated bytes of a failed write; then accept them."""
         await self._run(self._target.sync)
         failed = self._failed
         assert failed is not None, "the write before this one failed"
@@ -229,7 +229,7 @@ class AppendHandle:
             self._target.append(lines)
 
     async def _append_waiting(self, lines: bytes) -> None:
-        """Append, in a thread if the append waits for the disk or takes long to check."""
+        """Append `lines`. If the append waits for the disk or takes long to check, a thread appends them."""
         if not self._threaded and not self._framing.takes_long(lines):
             self._append(lines)
             return
@@ -257,7 +257,7 @@ class AppendHandle:
             await self._run(self._in_flight.end)
 
     def _end_unheard(self) -> None:
-        """Wait until no append is running (blocking). Reports the first error, because no later call can raise it."""
+        """Wait until no append is running (blocking). Add the first error to `@status`, as no later call can raise it."""
         if self._in_flight is not None:
             try:
                 self._in_flight.end()
@@ -296,7 +296,7 @@ class AppendHandle:
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
         """Raise the error of an append whose write was already answered.
 
-        `again`: keep the error for another call, because the kernel may drop it.
+        If `again`, the next call raises the error too, because the kernel may drop the first one.
         """
         failure = self._failure
         if not again:
@@ -377,7 +377,7 @@ class AppendHandle:
     async def release(self) -> None:
         """Append the remaining lines at the last close.
 
-        No call can return an error any more, so errors go to the reports.
+        No call can return an error any more, so errors are shown in `@status` and logged.
         """
         self._released = True
         if self._is_complete() and not self._in_flight:

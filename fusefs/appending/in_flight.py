@@ -20,7 +20,7 @@ because it may be the program's last write, and programs may ignore the result o
 
 
 class WritesInFlight:
-    """The running appends of an open file. Locked, because the thread of an abandoned write may still run."""
+    """The running appends of an open file. Thread-safe, because the thread of an abandoned write may still run."""
 
     def __init__(self, begin: Begin, limit: int, *, durable: bool) -> None:
         self._begin, self._limit, self._durable = begin, limit, durable

@@ -25,7 +25,7 @@ class Contributor(Protocol):
     """An open file whose lines wait in the buffer."""
 
     def failed(self, error: Exception) -> None:
-        """Note that lines of this file were not stored. The file's next write, fsync or close reports the error."""
+        """Record that lines of this file were not stored. The file's next write, fsync or close reports the error."""
 
 
 class LingeringLines:
@@ -164,7 +164,7 @@ class RemoteLingerBuffer:
                 await caller.wait(lingering.listen)
 
     async def run(self) -> None:
-        """Run until canceled; then wait briefly for the last appends, and report all lines that are left as lost."""
+        """Run until canceled; then wait briefly for the last appends, and report the files whose lines may be lost."""
         try:
             await trio.sleep_forever()
         finally:

@@ -41,7 +41,7 @@ class Partitioner(ABC):
     """Chooses partitions for one topic."""
 
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        """Return a partition for a whole write of `size` bytes without keys; None to require a call of `for_records`.
+        """Return a partition for a whole write of `size` bytes without keys; None if `for_records` must be called.
 
         The partition has a leader (according to `serves`), unless no partition has a leader.
         """
@@ -107,7 +107,7 @@ class OwnPartitioner(Partitioner):
             raise InvalidRecordError(f"{self._topic}: the partitioner failed: {error!r}") from error
         if not isinstance(chosen, int) or not 0 <= chosen < partitions:
             raise InvalidRecordError(
-                f"{self._topic}: the partitioner chose {chosen!r} of {partitions} partitions"
+                f"{self._topic}: the partitioner chose partition {chosen!r}, but there are {partitions} partitions"
             )
         return chosen
 

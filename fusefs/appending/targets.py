@@ -42,7 +42,7 @@ class LineTarget(Protocol):
 
     @property
     def max_record_bytes(self) -> int:
-        """Largest record size in a line."""
+        """Largest size in bytes of the record that a line makes."""
 
     @property
     def begin(self) -> Begin | None:
@@ -177,7 +177,7 @@ class Encoder:
         *,
         durable: bool,
     ) -> Iterator[PendingAppend]:
-        """Begin one of `appends` (encoded batches) with each step, unless `unless` returns True at that moment."""
+        """Begin one of `appends` (encoded batches) at each step. A step does nothing if `unless` returns True then."""
         # isinstance() would check every method of the protocol, which takes microseconds per write.
         remote = cast("BeginsAppends", partition)
         encoded_here = self.parser is not BATCH and self._codec is None

@@ -1,4 +1,4 @@
-"""`config`: a topic's settings. A read lists overrides, then other settings as comments; a line sets one setting."""
+"""`config`: a topic's settings. A read lists overrides, then all others as comments; a written line sets one setting."""
 
 from __future__ import annotations
 

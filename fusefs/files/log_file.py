@@ -45,7 +45,7 @@ class ViewNode(LogNode):
         """The size that stat returned last, if it was an estimate; otherwise None."""
         self._opened = 0
         self._opened_whole = False
-        """True after an open for reading at which the exact size was known, even a size of 0."""
+        """True once the file was opened for reading while its exact size, perhaps 0, was known."""
 
     mode = nodes.READ_MODE
 
@@ -106,7 +106,9 @@ class ViewNode(LogNode):
         return settings.stat_seconds if decodes else settings.open_seconds
 
     async def _measure(self, seconds: float, pid: int) -> None:
-        """Wait at most `seconds` for the exact size. Never scans a foreign directory, because nobody asked for a scan.
+        """Wait at most `seconds` for the exact size.
+
+        If another process owns the data directory, does not wait: the file is then measured in the background.
 
         The log of a remote engine is measured only if all its data is available locally, or if only recent records
         are missing. Raises FileError (EINTR) if process `pid` is about to end.
@@ -237,7 +239,7 @@ class LogFile(ViewNode):
 
 
 class DecodedLogFile(LogFile):
-    """`log.avro.json` and the like: decodes payloads with their schemas, and encodes written lines with the newest."""
+    """`log.avro.json` and the like: decodes payloads with their schemas; encodes written lines with the newest schema."""
 
     __slots__ = ()
     entry_timeout = DECODED_SECONDS
@@ -246,7 +248,7 @@ class DecodedLogFile(LogFile):
         return not self._form.outdated and super().is_current()
 
     def _positions_hold(self) -> bool:
-        """Return whether the node's byte positions are valid. A new schema makes a new node and keeps them."""
+        """Return whether the node's byte positions are valid. After a new schema they are, although the node is outdated."""
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset

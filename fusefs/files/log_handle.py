@@ -45,7 +45,7 @@ class LogNode(FileNode):
         self._opened_to_read -= reads
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        """Return the appending half of a handle of process `pid`; None if it only reads. Raises FileError."""
+        """Return the appending half of a handle of process `pid`; None for a handle that only reads. Raises FileError."""
         refuse_writing(access)
         return None
 
@@ -127,11 +127,14 @@ class LogHandle(Handle):
         return taken
 
     def _check_appends(self, writer: AppendHandle, position: int) -> None:
-        """Raise FileError (EPERM) unless the program set O_APPEND after opening, as make does."""
+        """Raise FileError (EPERM) unless the program has set O_APPEND since it opened the file, as make does.
+
+        `position` is where the refused write would begin.
+        """
         if not writer.opener_appends():
             reason = (
-                f"written at byte {position} by a program that has written {self.end} bytes; a log only accepts lines at its end "
-                "alone: copy a sparse file with cp --sparse=never"
+                f"written at byte {position} by a program that has written {self.end} bytes; a log accepts lines only at "
+                "its end: copy a sparse file with cp --sparse=never"
             )
             error = FileError(Refusal.NOT_PERMITTED, reason, reported=True)
             writer.refuse_begun(error)

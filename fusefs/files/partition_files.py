@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Target = TypeVar("Target", bound="LineTarget")
 
 FEW_SEGMENTS = 32
-"""If there are at most this many segments, the event loop's thread reads the status from the disk itself."""
+"""If there are at most this many segments, the event loop's thread reads the status from the disk."""
 
 
 class TopicState(ABC, Generic[Target]):
@@ -67,7 +67,7 @@ class TopicState(ABC, Generic[Target]):
 
 
 class PartitionFiles(TopicState["PartitionTarget"]):
-    """The state behind the files of a partition. It outlives their nodes, which the kernel may forget at any time."""
+    """The state behind the files of a partition. This state stays when the kernel forgets the nodes of the files."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
         super().__init__(context, partition.topic, internal=internal)
@@ -116,11 +116,11 @@ class PartitionFiles(TopicState["PartitionTarget"]):
         return self._newest_ns
 
     def note_attributes_cached(self, node_id: int) -> None:
-        """Note that the kernel caches attributes that the next change invalidates."""
+        """Record that the kernel caches the node's attributes, which the next change of the partition invalidates."""
         self._cached.add(node_id)
 
     def attributes_forgotten(self, node_id: int) -> None:
-        """Note that the kernel drops a node's attributes by itself, as it does after a write to the node.
+        """Record that the kernel drops a node's attributes by itself, as it does after a write to the node.
 
         The mount must not invalidate these attributes as well. The kernel would then ask for the mode at the next
         open, which is one more request per `echo >>`.
@@ -140,7 +140,7 @@ class PartitionFiles(TopicState["PartitionTarget"]):
             self._forget_views()
 
     def _front_now(self) -> tuple[Offset, int]:
-        """Return the log start and the number of rewrites; if either changes, view positions mean other bytes."""
+        """Return the log start and the number of rewrites. If one of them changes, view positions mean other bytes."""
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:

@@ -83,7 +83,7 @@ class TextFile(FileNode):
         return None
 
     def mtime_ns(self) -> int:
-        """The time when the present text was first seen. As long as the text stays, copying tools skip the file."""
+        """The time when the present text was first seen. As long as the text stays the same, copying tools skip the file."""
         return nanoseconds(self._changed)
 
     def listed_mtime_ns(self) -> int:

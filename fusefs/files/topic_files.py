@@ -64,7 +64,7 @@ class TopicFiles(TopicState["TopicTarget"]):
     def wait(self, waiter: Callable[[], None]) -> Cancel:
         """Call `waiter` once in the event loop after the next change of any partition, including partitions made later.
 
-        If a partition had no listener yet, its earlier changes were not counted, so `waiter` is called soon.
+        If a partition had no listener before this call, a change may have been missed, so `waiter` is called soon.
         """
         numbers = () if self.deleted else self.topic.partitions()
         unheard = [number for number in numbers if number not in self._partitions]
@@ -80,7 +80,7 @@ class TopicFiles(TopicState["TopicTarget"]):
         return self._news.news_count
 
     def refresh(self) -> None:
-        """Apply added and reopened partitions of the engine, and notify the readers that follow the topic."""
+        """Replace the files of reopened partitions, find added partitions, and notify readers that follow the topic."""
         partitions = self.topic.partitions()
         for number, files in list(self._partitions.items()):
             if files.partition is not partitions.get(number):

@@ -84,7 +84,7 @@ class Tail:
             self._turn.release()
 
     def _begin(self, offset: Offset) -> Rendering:
-        """Start a rendering at a later offset: nobody followed for a while, or a follower is ahead of the others."""
+        """Start a rendering at `offset`: there is none yet, or a follower at `offset` is ahead of all others."""
         self.start_offset = self._end_offset = offset
         self._rendering = Rendering(self, TAIL_FETCH_BYTES)
         return self._rendering

@@ -88,7 +88,7 @@ class WaitingReads:
     ) -> None:
         """`bound` limits the number of waiting reads.
 
-        If `owner` is given, the ID of the user who mounted, each other user has a lower limit.
+        `owner` is the ID of the user who mounted. If it is given, each other user has a lower limit.
         """
         self.bound = bound
         self._owner = owner

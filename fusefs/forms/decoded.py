@@ -40,7 +40,7 @@ class DecodedForm:
     """See `Form`. Written lines are parsed by `SchemaParser`."""
 
     def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
-        """Decode payloads with `reading`. `leave` is called before each decoding, because decoding may take long."""
+        """Decode payloads with `reading`. `leave` leaves the event loop before each decoding, which may take long."""
         self.suffix = suffix
         self._reading = reading
         self.leave = leave
@@ -134,7 +134,7 @@ class SchemaParser:
     tells_times = True
 
     def __init__(self, suffix: str, topic: str, writer: Callable[[], PayloadWriter]) -> None:
-        """Call `writer` once for each text, and encode the text with the PayloadWriter that it returns."""
+        """`writer` is called once for each text, and returns the PayloadWriter that encodes the text."""
         self.suffix = suffix
         self._topic = topic
         self._writer = writer

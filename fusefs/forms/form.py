@@ -28,7 +28,7 @@ class Form(Protocol):
 
     @property
     def outdated(self) -> bool:
-        """True once a newly opened file may show the same records differently; never False again. Never waits."""
+        """True once a newly opened file may show the same records differently, and from then on. Never waits."""
 
     def render(
         self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int

@@ -46,7 +46,7 @@ class Values:
     def measure(
         self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Add up the lengths, without reading values."""
+        """Return the size of each batch's lines: adds up the lengths of the values without reading the values."""
         block: memoryview = columns.block
         column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)

@@ -16,7 +16,7 @@ Warn = Callable[[str], None]
 
 
 def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: Timestamp) -> Offset:
-    """Return where a group begins (kafka-coordinators.md#consumer-protocol). Raises NoPositionError."""
+    """Return the offset that auto.offset.reset selects (kafka-coordinators.md#consumer-protocol). Raises NoPositionError."""
     if reset.kind == EARLIEST:
         return partition.log_start_offset
     if reset.kind == NONE:
@@ -38,7 +38,7 @@ class AssignedPartition:
     def __init__(
         self, topic_id: str, source: Source, committed: CommittedPosition | None, *, end_offset: Offset | None
     ) -> None:
-        """`end_offset` is where a draining reader stops. None: the reader never stops."""
+        """`end_offset` is where a draining reader stops; None for a reader that never stops."""
         self.partition = TopicPartition(source.partition.topic, source.partition.number)
         self.topic_id = topic_id
         self._source = source

@@ -124,7 +124,7 @@ class LaterEnds:
 
 
 class ListedEnds:
-    """The ends of any records, as lists."""
+    """The ends of records in any form, as lists of positions and offsets."""
 
     def __init__(self, start_offset: Offset, positions: list[int], offsets: list[int]) -> None:
         self._positions = positions
@@ -271,7 +271,7 @@ def _ends_of_values(
 ) -> RecordEnds:
     """Return the ends of the values in [start_offset, end_offset).
 
-    `text` has the values of whole batches, copied from `data`. Usually nothing must be decoded.
+    `text` has the values of whole batches, copied from `data`. In most cases the batches need not be decoded.
     """
     if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
         return LineEnds(text, start_offset, range(start_offset, end_offset))

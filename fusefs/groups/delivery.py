@@ -78,7 +78,7 @@ class Delivery:
     # Reads and writes of the program
 
     def ask(self, position: int) -> None:
-        """Note that the program reads at `position`: all records before it are done. Raises FileError (ESPIPE)."""
+        """Record that the program reads at `position`: all records before it are done. Raises FileError (ESPIPE)."""
         chunk, share = self._chunk, self._share
         self._base = max(self._base, position - self._given)  # Seeking forward skips no records.
         asked = position - self._base
@@ -126,12 +126,12 @@ class Delivery:
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
     def writes(self, position: int) -> None:
-        """Note that the program writes at `position`, so it has read everything before `position`."""
+        """Record that the program writes at `position`, so it has read everything before `position`."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
 
     def wrote(self, size: int) -> None:
-        """Note that the program wrote `size` bytes, which moved its file position; a failed write moves nothing."""
+        """Record a successful write of `size` bytes, which moved the program's file position."""
         self._base += size
 
     # Other members
@@ -144,7 +144,7 @@ class Delivery:
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Stop giving records of a revoked partition, except the rest of a begun record.
+        """Stop giving records of a revoked partition, except the rest of a record that was given in part.
 
         Return whether all given records are done.
         """

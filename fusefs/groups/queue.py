@@ -127,9 +127,10 @@ class TakeHandle(Handle):
         )
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the ready events. A readable record is already held, because only holding shows that it is available.
+        """Return the ready events. Readable means that this open file already holds the next record.
 
-        A record is taken when a program polls, not when it arrives, because the program may have stopped waiting.
+        Otherwise another reader might take the record before the program reads. A record is taken when a program polls,
+        not when the record arrives, because the program may have stopped waiting.
         """
         self._poll.begin(notify)
         if self._is_readable:

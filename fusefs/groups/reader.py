@@ -273,7 +273,7 @@ class GroupHandle(Handle):
     # Membership
 
     def _changed(self) -> None:
-        """Note that the assignment changed. Thread-safe."""
+        """Record that the assignment changed. Thread-safe."""
         self._changes += 1
         self._soon(self._adopt_changes)
 

@@ -17,5 +17,5 @@ def parse_metrics_address(text: str) -> Endpoint:
         return parse_endpoint(f"{host or LOOPBACK}:{port}")
     except ListenerError:
         raise InvalidConfigError(
-            f"{text}: not an address to listen at; name HOST:PORT, or a PORT from 0 to {MAX_PORT} of this machine alone"
+            f"{text}: not an address to listen at; write HOST:PORT, or PORT (0 to {MAX_PORT}) for this machine alone"
         ) from None

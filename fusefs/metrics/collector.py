@@ -52,7 +52,7 @@ class MetricsCollector(Collector):
             yield from pace.paced(self._families(pace))
 
     def describe(self) -> Iterable[Family]:
-        """Return every family without samples, because a scrape may select families by name."""
+        """Return all families without samples: Prometheus' library needs their names, so that a scrape can select them."""
         return [
             histogram(one, ()) if one.kind is MetricKind.HISTOGRAM else family(one, ())
             for one in table.METRICS

@@ -18,8 +18,8 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MAX_LAGS = 1000
-"""Number of pairs of group and topic with a sample of their own: those with the largest lags. The others are summed
-up.
+"""Only this many pairs of a group and a topic, those with the largest lags, have their own sample; one sample sums up
+all others.
 """
 
 

@@ -83,7 +83,7 @@ def single(metric: Metric, value: float) -> Family:
 
 
 def histogram(metric: Metric, rows: Iterable[tuple[Sequence[str], Sequence[int], int]]) -> Family:
-    """Return the samples of a histogram. Each row has labels, buckets by powers of two ns, and the sum in ns."""
+    """Return the samples of a histogram. A row has labels, the counts of buckets (bucket N ends at 2^N ns), and the sum."""
     found = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
     for labels, buckets, total_ns in rows:
         shown: list[tuple[str, float]] = []

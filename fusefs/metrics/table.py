@@ -26,7 +26,7 @@ class Metric(NamedTuple):
     """One metric."""
 
     name: str
-    """The metric's name in Prometheus; for a histogram without `_bucket`, `_sum` and `_count`."""
+    """The metric's name in Prometheus. The name of a histogram is without `_bucket`, `_sum` and `_count`."""
     kind: MetricKind
     labels: tuple[str, ...]
     meaning: str

@@ -78,10 +78,9 @@ class MountError(StorageError):
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
-    """Check that `mountpoint` can be mounted on. Return a message about a change that this needed, or None.
+    """Check that `mountpoint` can be mounted on; unmount it if its daemon was killed. Return a message about that, or None.
 
-    A killed daemon's mountpoint is taken over. A directory with files is refused unless `nonempty`. Raises
-    MountError.
+    A directory with files is refused unless `nonempty`. Raises MountError.
     """
     word = None
     try:
@@ -101,7 +100,9 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
         raise MountError(f"{mountpoint}: not a directory")
     real = mountpoint.resolve()
     if str(real) in mounts(FSTYPE):
-        raise MountError(f"{mountpoint}: a topicfs is mounted there already; `topicfs umount` it first")
+        raise MountError(
+            f"{mountpoint}: a topicfs is mounted there already; run `topicfs umount {mountpoint}` first"
+        )
     for directory in directories:
         data = directory.resolve()
         if real == data or data in real.parents or real in data.parents:
@@ -226,7 +227,7 @@ def user_of(pid: int) -> int | None:
 
 
 def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) -> int | None:
-    """Return a descriptor that `opened` closes; None if it cannot be opened."""
+    """Return the descriptor from `open_it(what)`, which `opened` closes later; None if `what` cannot be opened."""
     if what is None:
         return None
     try:

@@ -72,7 +72,7 @@ class MountOptions:
     opens: Callable[[], Engine] | None = None
     """Opens another engine instead of the one for `directories`, after the daemon has left the terminal."""
     place: str = ""
-    """Name of the place that `opens` opens, for messages."""
+    """Name of the cluster that `opens` connects to, for messages and `@status`; empty for data directories."""
     schemas: SchemaPlaces = field(default_factory=SchemaPlaces)
     """Where to look for schemas of payloads, besides the topic `_schemas`."""
     engine: EngineConfig | None = None

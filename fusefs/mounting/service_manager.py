@@ -65,7 +65,7 @@ class ServiceManager:
 
     @contextmanager
     def send_watchdog(self) -> Iterator[None]:
-        """Send watchdog pings inside the block. There the event loop sends none, and the last flush may take long."""
+        """Send watchdog pings from a thread inside the block, where no event loop runs and the last flush may take long."""
         period, done = self.watchdog_seconds, Event()
         if period is None:
             yield

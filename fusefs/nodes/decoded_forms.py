@@ -39,7 +39,7 @@ class DecodedForms:
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:
-        """Return the current form in place of `form`, which may be outdated. For a file that keeps no size."""
+        """Return the current form in place of `form`, which may be outdated. Only for a file whose size is not kept."""
         return self.form(form.suffix) if form.outdated else form
 
     def following(self, form: Form) -> Form:
@@ -47,9 +47,10 @@ class DecodedForms:
         return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
 
     def refused(self, pid: int, path: str) -> bool:
-        """Return whether process `pid` was just refused `path` as outdated; if not, note that it is refused now.
+        """Return whether an open of `path` by `pid` was refused just now; if not, record that it is refused now.
 
-        The process tries only twice. Schemas may arrive so fast that the file is outdated again at the second try.
+        An open is refused once if the file's schemas are outdated; the kernel then tries again, only once. Schemas may
+        arrive so fast that the file is outdated at the second try too.
         """
         now = time.monotonic()
         if now - self._refused.pop((pid, path), -REFUSAL_CACHE_SECONDS) < REFUSAL_CACHE_SECONDS:

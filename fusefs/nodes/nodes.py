@@ -54,7 +54,7 @@ class Attributes(NamedTuple):
 
 
 class UnsupportedChangeError(FileError):
-    """A change that a directory never makes. The filesystem adds why, and what the user can do instead."""
+    """A change that a directory never makes. The filesystem adds the reason, and what the user can do instead."""
 
     def __init__(self) -> None:
         super().__init__(Refusal.NOT_PERMITTED)

@@ -49,7 +49,7 @@ class ViewMeasurer:
         return view.measured
 
     async def _slice(self, view: Measurable) -> bool:
-        """Measure a slice, or wait for a running one; return False if records of the view were removed."""
+        """Measure a slice, or wait for the slice that is being measured; return False if records were removed."""
         if view in self._under_way:
             await self._under_way[view].wait()
             return True

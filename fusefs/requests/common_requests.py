@@ -1,8 +1,8 @@
 """Answers the common requests where they are read. `fusefs.requests.loop` has the picture.
 
 A request costs two system calls and its handler. The handler starts without its own task. Nearly every handler ends
-without waiting, so its answer is written immediately. The kernel copies data directly from and to its buffers, while
-other threads may hold the interpreter's lock.
+without waiting, so its answer is written immediately. The kernel copies data directly from and to the process's
+buffers, while other threads may hold the interpreter's lock.
 
 Compiled by Cython; runs uncompiled with the same results.
 """

@@ -69,11 +69,11 @@ class RequestLoop:
         self._init = b""
 
     def mountpoint_of_library(self) -> str:
-        """Return the mountpoint for libfuse. libfuse closes the descriptor in it when it ends."""
+        """Return the mountpoint for libfuse: the path of a descriptor, which libfuse closes at its end."""
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
-        """Serve until unmounted or `end`. `library` is pyfuse3's main loop; `at_end` ends it and waiting requests."""
+        """Serve until an unmount or a call of `end`. `library` is pyfuse3's main loop; `at_end` ends it and all waits."""
         self._at_end = at_end
         with self._ours:
             async with trio.open_nursery() as nursery:

@@ -48,7 +48,7 @@ WRITTEN_SIZE = 8
 DIRECT_IO = 1
 KEEP_CACHE = 2
 NO_FLUSH = 32
-"""Flags of an opened file: bypass the page cache; keep the earlier cache; send no request at close(2)."""
+"""Flags of an opened file. DIRECT_IO: bypass the page cache. KEEP_CACHE: keep it. NO_FLUSH: no request at close(2)."""
 
 STAT_BLOCK = 512
 """Unit of st_blocks, in bytes."""

@@ -65,7 +65,7 @@ class BlockingCalls:
             return await self.in_thread(call, caller)
 
     async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
-        """Run in a thread a call that is long or waits for an answer. The call gets the allowance of a request."""
+        """Run a call that takes long, or waits for an answer, in a thread. The call gets the allowance THREAD_BYTES."""
         ended = (lambda: False) if caller is None else caller.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), caller=caller)

@@ -247,7 +247,7 @@ class _Readable:
 
 
 def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
-    """Return `error` with the segment file and the position in that file, for a batch that failed in a buffer."""
+    """Return `error`, whose position is in the fetched bytes, with the segment file and the position in that file."""
     file = segment_path(partition, fetched.segment_base_offset)
     return error.in_file(file, fetched.position + error.position)
 

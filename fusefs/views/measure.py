@@ -1,4 +1,4 @@
-"""The measure of a rendering: knows at which positions records begin. Built step by step, once, from any thread.
+"""The measure of a rendering: knows at which positions records begin. Threads build it together, step by step.
 
 Measuring starts at the first record. Each step moves the frontier of the sparse index over a run of batches, so that
 no caller waits for more than one step. In a growing log, only added records are measured. Segments whose positions

@@ -362,7 +362,7 @@ class MergedReader:
         return None
 
     def _is_short(self, position: int) -> bool:
-        """After an error ended the stream: return True if there is text after `position`, or else raise the error."""
+        """Return True if there is text after `position`; otherwise raise the error that ended the stream."""
         if self.end > position:
             return True
         error, self._error = self._error, None
@@ -462,7 +462,7 @@ class MergedReader:
         return None
 
     def _place(self) -> bool:
-        """Load the next line of some unplaced inputs and put them in the heap; return whether all are placed."""
+        """Load the next lines of some unplaced inputs and put these in the heap; return whether all are in it."""
         for _ in range(min(PLACED_AT_ONCE, len(self._unplaced))):
             merge_input = self._unplaced[-1]
             if merge_input.load():
@@ -472,6 +472,6 @@ class MergedReader:
         return not self._unplaced
 
     def _account(self, merge_input: _MergeInput) -> None:
-        """Record the memory of `merge_input`, and evict the least recently used ones."""
+        """Record the memory of `merge_input`, and evict the least recently used inputs."""
         self._batches.count(merge_input, merge_input.batch_bytes)
         self._lines.count(merge_input, merge_input.line_bytes)

@@ -45,7 +45,7 @@ class BatchCutError(LookupError):
 
 
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
-    """Return a record's file; for `.batch`, the whole batch. Raises BatchCutError if the log starts inside it."""
+    """Return the content of a record's file: for `.batch`, the whole batch. Raises BatchCutError if the log cuts it."""
     if form is BATCH:
         log_start_offset = partition.log_start_offset
         if found.batch.base_offset < log_start_offset:
@@ -80,7 +80,7 @@ class PlainRecord(NamedTuple):
 
 
 def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
-    """Find a record in plain batches, faster than `find_record`, or return None if only `find_record` can find it."""
+    """Return a record, faster than `find_record`; None if the caller must call `find_record` instead."""
     if not _is_visible(partition, offset, isolation):
         return None
     try:

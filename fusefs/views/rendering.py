@@ -100,7 +100,7 @@ class Rendering:
         return max(offset, self._from_offset)
 
     def carries_on(self, size: int) -> bool:
-        """Return whether a window for a read of `size` bytes can begin with earlier text without extra cost."""
+        """Return whether the window for a read of `size` bytes can begin with rendered text, at no extra cost."""
         return self._straight and size <= LARGEST_READ_BYTES
 
     def pass_damage(self) -> None:

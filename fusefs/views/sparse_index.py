@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """The entries of a range of records, with positions from its first byte; saved as a segment's positions."""
+    """The entries of a range of records, with positions from the range's first byte; saved as a segment's positions."""
 
     positions: array[int]
     """View positions of the entries, ascending from 0."""

@@ -30,9 +30,9 @@ class _Frame(NamedTuple):
 
     measure: Measure
     origin: int
-    """Position in the measure of the view's first byte."""
+    """Where the view's first byte is, as a position in `measure`."""
     end: int | None
-    """Position in the measure after the view's last byte; None: the view ends where the measure ends."""
+    """Where the view ends, as a position in `measure`; None: the view ends where the measure ends."""
 
 
 class View:

@@ -46,7 +46,7 @@ def test_an_invalid_address_is_refused_with_the_remedy(text: str):
     """An invalid address is refused with a one-line error that names the address and the remedy."""
     with pytest.raises(InvalidConfigError) as raised:
         parse_metrics_address(text)
-    assert str(raised.value).startswith(f"{text}: not an address to listen at; name HOST:PORT")
+    assert str(raised.value).startswith(f"{text}: not an address to listen at; write HOST:PORT")
 
 
 def test_an_address_is_shown_as_it_is_written_in_an_url():
