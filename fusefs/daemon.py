@@ -21,7 +21,7 @@ from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
-from topicfs.fusefs.metrics.table import MountGauges
+from topicfs.fusefs.metrics import table
 from topicfs.fusefs.mounting.background import Readiness, run_in_background
 from topicfs.fusefs.mounting.daemon_log import begin_log
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
@@ -348,12 +348,12 @@ class _Daemon:
             self._made_collector = MetricsCollector(self._engine, mount, self.listener)
         return self._made_collector
 
-    def _gauges(self) -> MountGauges:
-        return MountGauges(
-            open_files=self._filesystem.open_files if self._filesystem else 0,
-            waiting_reads=len(self._waiting),
-            waiting_reads_limit=self._waiting.bound,
-        )
+    def _gauges(self) -> dict[table.Metric, int]:
+        return {
+            table.OPEN_FILES: self._filesystem.open_files if self._filesystem else 0,
+            table.WAITING_READS: len(self._waiting),
+            table.MAX_WAITING_READS: self._waiting.bound,
+        }
 
     def _status_lines(self) -> list[str]:
         options, waiting = self._options, self._waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -16,10 +16,9 @@ from prometheus_client.registry import Collector
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
-from topicfs.fusefs.metrics.clients import client_families
 from topicfs.fusefs.metrics.engine import engine_families
 from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
-from topicfs.fusefs.metrics.table import MetricKind, MountGauges
+from topicfs.fusefs.metrics.table import Metric, MetricKind
 from topicfs.fusefs.requests.request_counts import RequestCounts
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class WatchedMount:
     """The parts of a daemon that are measured besides its engine."""
 
     counts: RequestCounts
-    gauges: Callable[[], MountGauges]
+    gauges: Callable[[], Mapping[Metric, int]]
     started_ms: int
     """Start of the daemon, in milliseconds since 1970."""
 
@@ -64,7 +63,7 @@ class MetricsCollector(Collector):
             yield single(table.START_TIME, self._mount.started_ms / 1000)
             yield from _mount_families(self._mount)
         if self._listener is not None:
-            yield from client_families(self._listener)
+            yield from _client_families(self._listener)
         yield from engine_families(self._engine, pace)
 
     def _build(self) -> Family:
@@ -78,7 +77,7 @@ class MetricsCollector(Collector):
 
 
 def _mount_families(mount: WatchedMount) -> Iterator[Family]:
-    counts, gauges = mount.counts, mount.gauges()
+    counts = mount.counts
     durations = counts.durations()
     yield histogram(
         table.REQUEST_DURATION, (((kind,), one.buckets, one.total_ns) for kind, one in durations.items())
@@ -90,6 +89,26 @@ def _mount_families(mount: WatchedMount) -> Iterator[Family]:
     )
     yield single(table.READ_BYTES, counts.bytes_read)
     yield single(table.WRITTEN_BYTES, counts.bytes_written)
-    yield single(table.OPEN_FILES, gauges.open_files)
-    yield single(table.WAITING_READS, gauges.waiting_reads)
-    yield single(table.MAX_WAITING_READS, gauges.waiting_reads_limit)
+    for gauge, value in mount.gauges().items():
+        yield single(gauge, value)
+
+
+def _client_families(listener: Listener) -> Iterator[Family]:
+    """Yield the listener's counters and gauges."""
+    opened, limit = listener.connections
+    yield single(table.CONNECTIONS, opened)
+    yield single(table.MAX_CONNECTIONS, limit)
+    counts = listener.counts
+    if counts is None:
+        return
+    durations = counts.durations().items()
+    yield histogram(
+        table.CLIENT_REQUEST_DURATION, (((kind,), one.buckets, one.total_ns) for kind, one in durations)
+    )
+    yield family(table.ANSWERED_ERRORS, counts.errors().items())
+    clients = counts.clients().items()
+    yield family(table.CLIENT_CONNECTIONS, ((name, one.connections) for name, one in clients))
+    yield family(table.CLIENT_REQUESTS, ((name, one.requests) for name, one in clients))
+    yield family(table.CLIENT_ERRORS, ((name, one.errors) for name, one in clients))
+    yield family(table.CLIENT_RECEIVED, ((name, one.received_bytes) for name, one in clients))
+    yield family(table.CLIENT_SENT, ((name, one.sent_bytes) for name, one in clients))

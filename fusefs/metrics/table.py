@@ -6,14 +6,6 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class MountGauges(NamedTuple):
-    """The state of a mount at one moment."""
-
-    open_files: int
-    waiting_reads: int
-    waiting_reads_limit: int
-
-
 class MetricKind(Enum):
     """Kinds of metrics, with Prometheus' names."""
 

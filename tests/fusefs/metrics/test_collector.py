@@ -22,7 +22,7 @@ from topicfs.fusefs.metrics import engine as engine_metrics
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 from topicfs.fusefs.metrics.scrape import REST_SECONDS, STEPS_PER_CLOCK_CHECK, Pace
-from topicfs.fusefs.metrics.table import METRICS, MetricKind, MountGauges
+from topicfs.fusefs.metrics.table import MAX_WAITING_READS, METRICS, OPEN_FILES, WAITING_READS, MetricKind
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 from topicfs.listener.address import Endpoint
 from topicfs.listener.counts import ClientName, RequestNote, client_name
@@ -44,7 +44,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def watched(counts: RequestCounts | None = None) -> WatchedMount:
-    gauges = MountGauges(open_files=3, waiting_reads=2, waiting_reads_limit=1000)
+    gauges = {OPEN_FILES: 3, WAITING_READS: 2, MAX_WAITING_READS: 1000}
     return WatchedMount(counts=counts or RequestCounts(), gauges=lambda: gauges, started_ms=1_500)
 
 
