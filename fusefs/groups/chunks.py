@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from topicfs.fusefs.forms import BATCH, VALUES
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
@@ -45,40 +45,6 @@ class RecordEnd(NamedTuple):
     """Offset of the next record to read."""
 
 
-class RecordEnds(Protocol):
-    """The ends of the records in a text."""
-
-    def at_or_before(self, position: int) -> RecordEnd:
-        """Return the last end at or before a position in the text; the start of the text if there is none."""
-
-    def at_or_after(self, position: int) -> int:
-        """Return the position of the first end at or after a position in the text."""
-
-
-class Chunk(NamedTuple):
-    """The text of adjacent records. If `error` is set, the text is empty, and `error` is the damage at this place."""
-
-    text: Text
-    start_offset: Offset
-    end_offset: Offset
-    """Offset of the next record to read after the chunk."""
-    ends: RecordEnds | None = None
-    """The ends of records in the text; None: a record ends only at the end of the text."""
-    error: CorruptionError | None = None
-    records: int = 0
-    """Number of records, if the chunk was requested with a limit on records."""
-
-    def at_or_before(self, position: int) -> RecordEnd:
-        """Return the last end of a record at or before a position."""
-        if position >= len(self.text):
-            return RecordEnd(len(self.text), self.end_offset)
-        return RecordEnd(0, self.start_offset) if self.ends is None else self.ends.at_or_before(position)
-
-    def at_or_after(self, position: int) -> int:
-        """Return the position of the first end of a record at or after a position."""
-        return len(self.text) if self.ends is None else self.ends.at_or_after(position)
-
-
 class LineEnds:
     """The ends of records that are one line each. Counting resumes at the last end, so each line is counted once."""
 
@@ -106,23 +72,6 @@ class LineEnds:
         return len(self._text) if end < 0 else end + 1
 
 
-class LaterEnds:
-    """The ends of records whose values were copied in bulk; computed on first use."""
-
-    def __init__(self, find: Callable[[], RecordEnds]) -> None:
-        self._find = find
-
-    @cached_property
-    def _ends(self) -> RecordEnds:
-        return self._find()
-
-    def at_or_before(self, position: int) -> RecordEnd:
-        return self._ends.at_or_before(position)
-
-    def at_or_after(self, position: int) -> int:
-        return self._ends.at_or_after(position)
-
-
 class ListedEnds:
     """The ends of records in any form, as lists of positions and offsets."""
 
@@ -138,6 +87,34 @@ class ListedEnds:
         if position == 0:
             return 0
         return self._positions[min(bisect_left(self._positions, position), len(self._positions) - 1)]
+
+
+RecordEnds: TypeAlias = LineEnds | ListedEnds
+"""The ends of the records in a text."""
+
+
+class Chunk(NamedTuple):
+    """The text of adjacent records. If `error` is set, the text is empty, and `error` is the damage at this place."""
+
+    text: Text
+    start_offset: Offset
+    end_offset: Offset
+    """Offset of the next record to read after the chunk."""
+    ends: Callable[[], RecordEnds] | None = None
+    """Returns the ends of records in the text; None: a record ends only at the end of the text."""
+    error: CorruptionError | None = None
+    records: int = 0
+    """Number of records, if the chunk was requested with a limit on records."""
+
+    def at_or_before(self, position: int) -> RecordEnd:
+        """Return the last end of a record at or before a position."""
+        if position >= len(self.text):
+            return RecordEnd(len(self.text), self.end_offset)
+        return RecordEnd(0, self.start_offset) if self.ends is None else self.ends().at_or_before(position)
+
+    def at_or_after(self, position: int) -> int:
+        """Return the position of the first end of a record at or after a position."""
+        return len(self.text) if self.ends is None else self.ends().at_or_after(position)
 
 
 class ChunkReader:
@@ -192,7 +169,7 @@ class ChunkReader:
                 self.next_offset = self._behind = min(fetched.next_offset, end_offset)
                 del text[end:]
                 whole = memoryview(text).toreadonly()
-                ends = LaterEnds(partial(_ends_of_values, fetched.data, text, offset, self.next_offset))
+                ends = cache(partial(_ends_of_values, fetched.data, text, offset, self.next_offset))
                 return Chunk(whole, offset, self.next_offset, ends) if end else None
         self._keep(source.decoded(offset, fetched), end_offset)
         return None
@@ -229,13 +206,8 @@ class ChunkReader:
         self.next_offset = self._start_of_next(end_offset)
         if not text:
             return None
-        ends = list(accumulate(sizes))
-        return Chunk(
-            text,
-            start_offset,
-            self.next_offset,
-            ListedEnds(start_offset, ends, [b.end_offset for b in piece.batches]),
-        )
+        ends = ListedEnds(start_offset, list(accumulate(sizes)), [b.end_offset for b in piece.batches])
+        return Chunk(text, start_offset, self.next_offset, lambda: ends)
 
     def _render_lines(self, piece: Columns, end_offset: Offset, most: int | None) -> Chunk | None:
         """Render the remaining records of a piece, or at most a chunk of them."""
@@ -257,7 +229,7 @@ class ChunkReader:
         ends: RecordEnds = LineEnds(text, start_offset, shown)
         if text.count(b"\n") != last - first:  # Values may contain LFs.
             ends = _ends_by_length(start_offset, piece.value_lengths[first:last], shown)
-        return Chunk(text, start_offset, self.next_offset, ends, records=last - first)
+        return Chunk(text, start_offset, self.next_offset, lambda: ends, records=last - first)
 
 
 def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Iterable[int]) -> ListedEnds:
