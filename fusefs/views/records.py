@@ -208,20 +208,12 @@ def last_records_start(
     # There are at most as many records as offsets.
     while upper > start_offset and end_offset - start_offset > count:
         lower = Offset(max(upper - max(missing, end_offset - upper), start_offset))
-        found = _count_records(partition, lower, upper, isolation)
+        windows = _windows_between(partition, lower, upper, isolation)
+        found = sum(window.count(lower, upper) for window in windows)
         if found >= missing:
             return _skip_records(partition, found - missing, lower, upper, isolation=isolation)
         upper, missing = lower, missing - found
     return _skip_records(partition, 0, start_offset, end_offset, isolation=isolation)
-
-
-def _count_records(
-    partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
-) -> int:
-    return sum(
-        window.count(start_offset, end_offset)
-        for window in _windows_between(partition, start_offset, end_offset, isolation)
-    )
 
 
 def _skip_records(
