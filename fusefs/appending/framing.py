@@ -74,12 +74,16 @@ class Framing:
     """True if acks=0 may combine the lines of several writers in a batch."""
     asks_elsewhere = False
     """True if appending may send a request to a schema registry, for which the event loop's thread must not wait."""
-    may_take_long = False
-    """True if `takes_long` may return True."""
+
+    def __init__(self, inline_bytes: int | None = None) -> None:
+        """`inline_bytes` is the most that the event loop's thread appends at a time; None: no limit."""
+        self._inline_bytes = inline_bytes
+        self.may_take_long = inline_bytes is not None
+        """True if `takes_long` may return True."""
 
     def takes_long(self, framed: bytes) -> bool:
         """Return whether appending `framed` takes too long for the event loop's thread."""
-        return False
+        return self._inline_bytes is not None and len(framed) > self._inline_bytes
 
     def is_whole(self, data: bytes) -> bool:
         """Return whether `data` certainly consists of whole records, if no incomplete record precedes `data`."""
@@ -104,32 +108,11 @@ class Framing:
         return tail + b"\n"
 
 
-class PartitionedLineFraming(Framing):
-    """Lines that are distributed to many partitions, with one append per partition."""
-
-    may_take_long = True
-
-    def takes_long(self, framed: bytes) -> bool:
-        return len(framed) > SPREAD_BYTES
-
-
-class JsonLineFraming(Framing):
-    """Lines of JSON. Each line is parsed separately, so parsing many lines takes tens of milliseconds."""
-
-    may_take_long = True
-
-    def takes_long(self, framed: bytes) -> bool:
-        return len(framed) > PARSED_BYTES
-
-
-class SchemaLineFraming(JsonLineFraming):
+class SchemaLineFraming(Framing):
     """Lines of JSON that are encoded with a schema, perhaps from a registry."""
 
     lingers = False
     asks_elsewhere = True
-
-    def takes_long(self, framed: bytes) -> bool:
-        return True
 
 
 class BatchFraming(Framing):
@@ -137,7 +120,6 @@ class BatchFraming(Framing):
 
     lingers = False
     """Batches are large, and a refused batch must not affect the batches of other writers."""
-    may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
         """Return whether checking `framed` may take long, because a batch is compressed or has an old format."""
@@ -165,10 +147,10 @@ class BatchFraming(Framing):
 
 
 LINES = Framing()
-PARTITIONED_LINES = PartitionedLineFraming()
-JSON_LINES = JsonLineFraming()
+PARTITIONED_LINES = Framing(SPREAD_BYTES)
+JSON_LINES = Framing(PARSED_BYTES)
 SCHEMA_LINES = SchemaLineFraming()
-BATCHES = BatchFraming()
+BATCHES = BatchFraming(0)
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:
