@@ -96,13 +96,6 @@ class Tail:
         """
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
-    def drop(self, offset: Offset) -> None:
-        self.chunks.pop(offset, None)
-
-    def forget(self) -> None:
-        """Drop all chunks."""
-        self.chunks.clear()
-
 
 class Tails:
     """The followed tails of a mount. Thread-safe."""
@@ -133,7 +126,7 @@ class Tails:
             tail.followers -= 1
             if not tail.followers:
                 del self._tails[tail.source]
-                tail.forget()
+                tail.chunks.clear()
 
     def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
         """Count a kept chunk, and drop the oldest chunks if the tails keep too much."""
@@ -144,4 +137,4 @@ class Tails:
             while self._bytes > self._kept_bytes:
                 tail, offset, size = self._kept.popleft()
                 self._bytes -= size
-                tail.drop(offset)
+                tail.chunks.pop(offset, None)
