@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import leave_event_loop
@@ -16,10 +15,7 @@ from topicfs.fusefs.times import spelled_time
 from topicfs.storage.disk.names import CONSUMER_OFFSETS
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable
-from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
-
-if TYPE_CHECKING:
-    from topicfs.coordination.membership import Groups
+from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, TopicPartition
 
 
 class PartitionStatusFile(PartitionTextFile):
@@ -29,12 +25,14 @@ class PartitionStatusFile(PartitionTextFile):
 
     def render(self) -> str:
         self._files.check_exists()
-        status = self._files.status()
-        offsets = status.offsets
+        status, remote = self._files.status(), self.context.engine.remote
+        offsets, ratio = status.offsets, status.cleanable_ratio
+        measured = None if remote else "yes" if self._files.views.whole(VALUES).measured else "no"
+        on_disk = {"recovery_point": offsets.recovery_point, "unflushed_records": unflushed_records(status)}
         lines = {
             "state": status.state,
             "log_start_offset": offsets.log_start_offset,
-            **({} if self.context.engine.remote else _flushed(status)),
+            **({} if remote else on_disk),  # Brokers do not report it.
             "last_stable_offset": offsets.last_stable_offset,
             "high_watermark": offsets.high_watermark,
             "log_end_offset": offsets.log_end_offset,
@@ -42,32 +40,21 @@ class PartitionStatusFile(PartitionTextFile):
             **_known(segments=status.segments, log_bytes=status.log_bytes, index_bytes=status.index_bytes),
             "first_timestamp": spelled_time(status.first_timestamp),
             "last_timestamp": spelled_time(status.last_timestamp),
-            **cleaning_lines(status),
-            **({} if self.context.engine.remote else {"last_flush": spelled_time(status.last_flush)}),
-            **_known(measured=self._measured(), directory=self._files.partition.directory),
-            **_known(hidden=status.hidden, missing=status.missing),
+            **_known(
+                first_dirty_offset=status.first_dirty_offset,
+                cleanable_ratio=None if ratio is None else f"{ratio:.2f}",
+                last_flush=None if remote else spelled_time(status.last_flush),
+                measured=measured,
+                directory=self._files.partition.directory,
+                hidden=status.hidden,
+                missing=status.missing,
+            ),
         }
         partition = self._files.partition
         readers = lines_of_partition(self.context.engine, TopicPartition(partition.topic, partition.number))
         return _text(
             [*(f"{name} {value}" for name, value in lines.items()), *replica_lines(status), *readers]
         )
-
-    def _measured(self) -> str | None:
-        """Return `yes` or `no`: whether the size of `log` is known; None if a remote engine has the log."""
-        if self.context.engine.remote:
-            return None
-        return "yes" if self._files.views.whole(VALUES).measured else "no"
-
-
-def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
-    """Return the lines about compaction; none if the topic is not compacted."""
-    if status.first_dirty_offset is None or status.cleanable_ratio is None:
-        return {}
-    return {
-        "first_dirty_offset": status.first_dirty_offset,
-        "cleanable_ratio": f"{status.cleanable_ratio:.2f}",
-    }
 
 
 class TopicStatusFile(TopicTextFile):
@@ -91,6 +78,7 @@ class TopicStatusFile(TopicTextFile):
         leave_event_loop()
         statuses = {number: partition.status() for number, partition in topic.partitions().items()}
         all_of = list(statuses.values())
+        first = [status.first_timestamp for status in all_of]
         lines = {
             "topic_id": topic.topic_id,
             "partitions": len(all_of),
@@ -103,7 +91,7 @@ class TopicStatusFile(TopicTextFile):
                 if self.context.engine.remote
                 else sum(unflushed_records(status) for status in all_of),
             ),
-            "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
+            "first_timestamp": spelled_time(min((one for one in first if one >= 0), default=NO_TIMESTAMP)),
             "last_timestamp": spelled_time(
                 max((status.last_timestamp for status in all_of), default=NO_TIMESTAMP)
             ),
@@ -117,11 +105,6 @@ class TopicStatusFile(TopicTextFile):
         return "".join([*(f"{name} {value}\n" for name, value in lines.items()), *rows, *readers])
 
 
-def _flushed(status: PartitionStatus) -> dict[str, object]:
-    """Return the lines about how much is on disk. Only for engines with data directories: brokers do not report it."""
-    return {"recovery_point": status.offsets.recovery_point, "unflushed_records": unflushed_records(status)}
-
-
 def unflushed_records(status: PartitionStatus) -> int:
     """Return the number of records that may not be on disk yet."""
     return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
@@ -130,10 +113,6 @@ def unflushed_records(status: PartitionStatus) -> int:
 def _known(**values: object) -> dict[str, object]:
     """Return the lines whose values the engine knows; an engine without segments or a directory leaves some out."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
-    return min((timestamp for timestamp in timestamps if timestamp >= 0), default=NO_TIMESTAMP)
 
 
 class DaemonStatusFile(FreshTextFile):
@@ -157,28 +136,19 @@ def _text(lines: Iterable[str]) -> str:
 def engine_lines(engine: Engine) -> list[str]:
     """Return the lines about an engine: its data directories and their options, its topics, and its groups."""
     mode = "foreign" if engine.foreign else "read-only" if engine.read_only else "read-write"
-    topics = engine.topics().values()
+    topics, groups = engine.topics().values(), engine.groups.summary()
     return [
-        *(f"directory {_shown(directory)}" for directory in engine.directories()),
+        *(
+            f"directory {one.path}{'' if one.offline is None else f' {one.state}'}"
+            for one in engine.directories()
+        ),
         f"mode {mode}",
         f"topics {len(topics)}",
         f"partitions {sum(len(topic.partitions()) for topic in topics)}",
-        *group_lines(engine.groups),
+        *(f"groups {groups.groups} members {groups.members}" for _ in [0] if groups),
+        *(f"groups of {reason}" for reason in (groups.failed if groups else ())),
         *(f"scrub {line}" for line in [engine.scrub] if line),
     ]
-
-
-def group_lines(groups: Groups) -> list[str]:
-    """Return the lines about groups; none if there are no groups."""
-    found = groups.summary()
-    if found is None:
-        return []
-    failed = (f"groups of {reason}" for reason in found.failed)
-    return [f"groups {found.groups} members {found.members}", *failed]
-
-
-def _shown(directory: DirectoryStatus) -> str:
-    return directory.path if directory.offline is None else f"{directory.path} {directory.state}"
 
 
 def lines_of_topic(engine: Engine, topic: str) -> list[str]:
