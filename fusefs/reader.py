@@ -158,13 +158,10 @@ class _SameThread(BlockingCalls):
     ) -> T:
         return call()
 
-    async def run_inline_or_in_thread(
-        self, call: Callable[[], T], caller: RequestingProcess | None = None
-    ) -> T:
-        return call()
-
     async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
         return call()
+
+    run_inline_or_in_thread = in_thread
 
 
 class _NoMeasurer(ViewMeasurer):
@@ -198,10 +195,7 @@ class _NoWaker(Waker):
 class _NoReports(Reports):
     """Reports nothing: each error is raised to the program."""
 
-    def error(self, where: str, reason: str) -> None:
-        pass
-
-    def warning(self, where: str, reason: str) -> None:
+    def _say(self, level: int, where: str, reason: str) -> None:
         pass
 
 
