@@ -4,6 +4,7 @@ A damaged batch costs only its own records. The next batch is found by the damag
 damaged too, by probing for the next offset at which the log can be read.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -276,7 +277,9 @@ def _offset_after_damage(
     begins = fetched.position + at - longer.position
     if longer.segment_base_offset == fetched.segment_base_offset and 0 <= begins < len(longer.data):
         return _base_offset(partition, offset, longer.data, begins, isolation)
-    return min(_segment_end(partition, offset), partition.visible_end(isolation))
+    segments = (one for one in partition.segments() or () if one.base_offset <= offset < one.end_offset)
+    segment_end = next((one.end_offset for one in segments), Offset(offset + 1))
+    return min(segment_end, partition.visible_end(isolation))
 
 
 def _base_offset(
@@ -284,13 +287,6 @@ def _base_offset(
 ) -> Offset:
     """Return the base offset of the batch at a position, clamped to lie above `offset` and within the log."""
     return Offset(min(max(base_offset_at(data, position), offset + 1), partition.visible_end(isolation)))
-
-
-def _segment_end(partition: Partition, offset: Offset) -> Offset:
-    for segment in partition.segments() or ():
-        if segment.base_offset <= offset < segment.end_offset:
-            return segment.end_offset
-    return Offset(offset + 1)
 
 
 def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -> Offset:
@@ -303,14 +299,9 @@ def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -
     fails, step = offset, 1
     while not _readable(partition, Offset(min(fails + step, end_offset)), isolation):
         fails, step = Offset(fails + step), step * 2
-    succeeds = Offset(min(fails + step, end_offset))
-    while succeeds - fails > 1:
-        middle = Offset((fails + succeeds) // 2)
-        if _readable(partition, middle, isolation):
-            succeeds = middle
-        else:
-            fails = middle
-    return succeeds
+    between = range(fails + 1, min(fails + step, end_offset))
+    readable = bisect_left(between, True, key=lambda one: _readable(partition, Offset(one), isolation))
+    return Offset(min(between.start + readable, end_offset))
 
 
 def _readable(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
