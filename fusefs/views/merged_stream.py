@@ -344,7 +344,10 @@ class MergedReader:
             except RequestTooLargeError:
                 return self.end > position
             if self._error is not None:
-                return self._is_short(position)
+                if self.end > position:
+                    return True
+                error, self._error = self._error, None
+                raise error
             if text is None:
                 return False
             if not text:
@@ -360,14 +363,6 @@ class MergedReader:
             except (CorruptionError, SegmentDeletedError) as error:
                 self._error = error
         return None
-
-    def _is_short(self, position: int) -> bool:
-        """Return True if there is text after `position`; otherwise raise the error that ended the stream."""
-        if self.end > position:
-            return True
-        error, self._error = self._error, None
-        assert error is not None
-        raise error
 
     @property
     def end(self) -> int:
