@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from topicfs.fusefs.allowance import RequestTooLargeError
 from topicfs.fusefs.errors import FileError, Refusal
@@ -22,14 +21,6 @@ from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, No
 from topicfs.fusefs.views.records import earliest_offset, latest_offset
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError
-
-
-class Name(NamedTuple):
-    """A fixed name in a partition's directory."""
-
-    listed: bool
-    """True if readdir lists the name; if False, only a lookup finds it."""
-    make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
 
 
 def _log(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
@@ -57,21 +48,21 @@ def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> N
     return SegmentsDirectory(parent, name, files)
 
 
-NAMES: dict[str, Name] = {
-    **{f"log{form.suffix}": Name(listed=True, make=_log) for form in VIEW_FORMS},
-    **{f"log{suffix}": Name(listed=False, make=_log) for suffix in DECODED_SUFFIXES},
-    **{f"follow{suffix}": Name(listed=False, make=_follow) for suffix in LINE_SUFFIXES},
+NAMES: dict[str, tuple[bool, Callable[[PartitionDirectory, str, PartitionFiles], Node]]] = {
+    **{f"log{form.suffix}": (True, _log) for form in VIEW_FORMS},
+    **{f"log{suffix}": (False, _log) for suffix in DECODED_SUFFIXES},
+    **{f"follow{suffix}": (False, _follow) for suffix in LINE_SUFFIXES},
     **{
-        f"{stem}{suffix}": Name(listed=not suffix, make=partial(RecordLink, find=find))
+        f"{stem}{suffix}": (not suffix, partial(RecordLink, find=find))
         for stem, find in (("earliest", earliest_offset), ("latest", latest_offset))
         for suffix in ("", *SUFFIXES)
     },
-    "start": Name(listed=True, make=StartFile),
-    "state": Name(listed=True, make=StateFile),
-    "status": Name(listed=True, make=PartitionStatusFile),
-    "segments": Name(listed=True, make=_segments),
+    "start": (True, StartFile),
+    "state": (True, StateFile),
+    "status": (True, PartitionStatusFile),
+    "segments": (True, _segments),
 }
-"""All fixed names. Any other name is a selector, or does not exist."""
+"""All fixed names: whether each is listed, and how its node is made. Any other name is a selector, or unknown."""
 
 ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
 
@@ -136,15 +127,15 @@ class PartitionDirectory(Directory):
         hidden = ONLY_WITH_RECORDS if empty else frozenset()
         return [
             name
-            for name, what in NAMES.items()
-            if what.listed and name not in hidden and (name != "segments" or partition.directory is not None)
+            for name, (listed, _make) in NAMES.items()
+            if listed and name not in hidden and (name != "segments" or partition.directory is not None)
         ]
 
     def make(self, name: str) -> Node:
         fixed = NAMES.get(name)
         if fixed is None:
             return selected_file(self, name, self.files)
-        node = fixed.make(self, name, self.files)
+        node = fixed[1](self, name, self.files)
         if isinstance(node, RecordLink):
             node.check_exists()
         return node
