@@ -222,7 +222,7 @@ class AppendHandle:
             if self._remote:
                 self._checked = lines  # The linger buffer belongs to the event loop's thread.
             else:
-                self._appending.linger_buffer.add(self._target, lines, self)
+                self._appending.linger_buffer.add(self._target, lines, self.failed)
         elif self._durable:
             self._target.append(lines, durable=True)
         else:
@@ -246,7 +246,7 @@ class AppendHandle:
         if not lines or remote is None or self._caller is None:
             return
         try:
-            await remote.add(self._target, lines, self, self._caller)
+            await remote.add(self._target, lines, self.failed, self._caller)
         except FileError as error:
             self._unanswered = UnansweredError(error.number, "the lines were not stored; open the file again")
             raise self._unanswered from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
+from typing import TypeAlias
 
 import trio
 
@@ -21,17 +21,14 @@ MAX_GATHERED_BYTES = 1024 * 1024
 """Above this size, the lines of a target are appended before the linger time is over."""
 
 
-class Contributor(Protocol):
-    """An open file whose lines wait in the buffer."""
-
-    def failed(self, error: Exception) -> None:
-        """Record that lines of this file were not stored. The file's next write, fsync or close reports the error."""
+Failed: TypeAlias = Callable[[Exception], None]
+"""Tells an open file that its lines were not stored. The file's next write, fsync or close reports the error."""
 
 
 class LingeringLines:
-    """The lines that wait for a target, and the open files that wrote these lines."""
+    """The lines that wait for a target, and the functions to call if their append fails."""
 
-    __slots__ = ("_chunks", "_contributors", "size", "target")
+    __slots__ = ("_chunks", "_failed", "size", "target")
 
     def __init__(self, target: LineTarget) -> None:
         self.target = target
@@ -39,18 +36,18 @@ class LingeringLines:
 
     def _begin(self) -> None:
         self._chunks: list[bytes] = []
-        self._contributors: set[Contributor] = set()
+        self._failed: set[Failed] = set()
         self.size = 0
 
-    def add(self, lines: bytes, contributor: Contributor) -> None:
-        """Add lines; if their append fails later, `contributor` is notified."""
+    def add(self, lines: bytes, failed: Failed) -> None:
+        """Add lines; if their append fails later, `failed` is called."""
         self._chunks.append(lines)
-        self._contributors.add(contributor)
+        self._failed.add(failed)
         self.size += len(lines)
 
-    def take(self) -> tuple[bytes, set[Contributor]]:
-        """Return and remove all lines and their contributors."""
-        taken = b"".join(self._chunks), self._contributors
+    def take(self) -> tuple[bytes, set[Failed]]:
+        """Return and remove all lines and their functions."""
+        taken = b"".join(self._chunks), self._failed
         self._begin()
         return taken
 
@@ -66,10 +63,10 @@ class LingerBuffer:
     def _something(self) -> trio.Event:
         return trio.Event()
 
-    def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
-        """Add lines that `target.check` has accepted; if their append fails later, `contributor` is notified."""
+    def add(self, target: LineTarget, lines: bytes, failed: Failed) -> None:
+        """Add lines that `target.check` has accepted; if their append fails later, `failed` is called."""
         gathered = self._waiting.setdefault(target, LingeringLines(target))
-        gathered.add(lines, contributor)
+        gathered.add(lines, failed)
         self._something.set()
         if gathered.size >= MAX_GATHERED_BYTES:
             self.append_now(target)
@@ -79,12 +76,12 @@ class LingerBuffer:
         gathered = self._waiting.pop(target, None)
         if gathered is None:
             return
-        lines, contributors = gathered.take()
+        lines, writers = gathered.take()
         try:
             target.append(lines)
         except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
-            for contributor in contributors:
-                contributor.failed(error)
+            for failed in writers:
+                failed(error)
 
     def append_all(self) -> None:
         for target in list(self._waiting):
@@ -139,10 +136,8 @@ class RemoteLingerBuffer:
         self._blocking, self._reports = blocking, reports
         self._lingering: dict[LineTarget, _RemoteLingeringLines] = {}
 
-    async def add(
-        self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
-    ) -> None:
-        """Add lines that `target.check` has accepted; if their append fails later, `contributor` is notified.
+    async def add(self, target: LineTarget, lines: bytes, failed: Failed, caller: RequestingProcess) -> None:
+        """Add lines that `target.check` has accepted; if their append fails later, `failed` is called.
 
         Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends first.
         """
@@ -152,7 +147,7 @@ class RemoteLingerBuffer:
             lingering = self._lingering[target] = _RemoteLingeringLines(target)
             # A system task, because the request is answered before the task ends.
             trio.lowlevel.spawn_system_task(self._append, lingering)
-        lingering.add(lines, contributor)
+        lingering.add(lines, failed)
 
     async def drain(self, target: LineTarget, caller: RequestingProcess | None) -> None:
         """Wait until all lines of a target are appended or have failed. Raises FileError in the same cases as `add`."""
@@ -184,12 +179,12 @@ class RemoteLingerBuffer:
             if lingering.size < MAX_GATHERED_BYTES:
                 with trio.move_on_after(self._linger_seconds):
                     await lingering.awaited.wait()
-            lines, contributors = lingering.take()
+            lines, writers = lingering.take()
             try:
                 await self._blocking.run(lambda lines=lines: lingering.target.append(lines))  # type: ignore[misc] # a default binds it
             except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
-                for contributor in contributors:
-                    contributor.failed(error)
+                for failed in writers:
+                    failed(error)
             if not lingering.size:
                 del self._lingering[lingering.target]
             lingering.tell()
