@@ -34,11 +34,7 @@ _LAST = re.compile(r"-([1-9][0-9]*)")
 
 
 class SelectorError(LookupError):
-    """The name is not a selector, or selects nothing; the reason names the existing range."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The name is not a selector, or selects nothing; the message names the existing range."""
 
 
 class Single(NamedTuple):
@@ -138,7 +134,7 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
             return TimeRange(parse_time(since, system_clock), None, suffix, is_relative(since))
         return AtTime(parse_time(start, system_clock), suffix, is_relative(start))
     except TimeError as error:
-        raise SelectorError(error.reason) from None
+        raise SelectorError(str(error)) from None
 
 
 def _no_selector(name: str) -> SelectorError:

@@ -38,11 +38,7 @@ _NANOSECONDS_A_MILLISECOND = 1_000_000
 
 
 class TimeError(ValueError):
-    """The text is not a valid time; the reason lists the valid spellings."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The text is not a valid time; the message lists the valid spellings."""
 
 
 def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Timestamp:

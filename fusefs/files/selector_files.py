@@ -56,7 +56,7 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
         form = files.context.decoding.form(selector.suffix)
     except selectors.SelectorError as error:
         # Programs look for hidden names (.git, .hidden, .Trash); people do not.
-        raise FileError(Refusal.NOT_FOUND, error.reason, reported=not name.startswith(".")) from None
+        raise FileError(Refusal.NOT_FOUND, str(error), reported=not name.startswith(".")) from None
     if files.context.engine.remote:
         return LazySelectorFile(parent, name, files, selector, form)
     return _resolved(parent, name, files, selector, form)
@@ -67,9 +67,7 @@ def _resolved(
 ) -> FileNode:
     try:
         return _found_file(parent, name, files, selector, form)
-    except selectors.SelectorError as error:
-        raise FileError(Refusal.NOT_FOUND, error.reason, reported=True) from None
-    except BatchCutError as error:
+    except (selectors.SelectorError, BatchCutError) as error:
         raise FileError(Refusal.NOT_FOUND, str(error), reported=True) from None
 
 

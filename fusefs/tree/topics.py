@@ -54,7 +54,7 @@ def _times(parent: TopicDirectory, name: str) -> Node:
         selector = parse(name)
     except SelectorError as error:
         is_time = name[0] == "@"
-        reason = error.reason if is_time else NOT_IN_A_TOPIC
+        reason = str(error) if is_time else NOT_IN_A_TOPIC
         raise FileError(Refusal.NOT_FOUND, reason, reported=is_time) from None
     if not isinstance(selector, TimeRange) or selector.suffix == BATCH.suffix:
         raise FileError(Refusal.NOT_FOUND, NOT_IN_A_TOPIC, reported=not name.isdecimal())

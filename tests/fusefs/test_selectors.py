@@ -239,7 +239,7 @@ def test_a_selector_outside_the_log_is_refused_with_the_existing_offsets(name: s
     """A selector outside the log is refused; the reason has the existing offsets, as the mount's status shows them."""
     with pytest.raises(SelectorError) as caught:
         resolve(parse(name), orders(start=103))
-    assert f"orders-0: {reason}" == caught.value.reason
+    assert f"orders-0: {reason}" == str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def parsed(where: Where) -> ParsedBound | None:
             return AtTime(parse_time(where[1:]))
         selector = parse(where)
     except (SelectorError, TimeError) as error:
-        reason = error.reason if where.startswith(("@", "-")) else f"{where}: not a place; {PLACES}"
+        reason = str(error) if where.startswith(("@", "-")) else f"{where}: not a place; {PLACES}"
         raise ValueError(reason) from None
     if not isinstance(selector, Single | LastN | AtTime) or selector.suffix:
         raise ValueError(f"{where}: not a single place but a range, or a record with a suffix; {PLACES}")

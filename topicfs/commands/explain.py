@@ -53,7 +53,7 @@ def explain(name: str, *, as_program: bool, directories: tuple[Path, ...]) -> No
         try:
             explanation = explained(name, selectors.parse(parsed.name), partition)
         except selectors.SelectorError as error:
-            raise click.ClickException(error.reason) from None
+            raise click.ClickException(str(error)) from None
         if as_program:
             click.echo(json.dumps(as_json(explanation), ensure_ascii=False))
         else:

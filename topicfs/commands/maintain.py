@@ -28,7 +28,7 @@ def time(text: str) -> Timestamp:
     try:
         return parse_time(text)
     except TimeError as error:
-        raise click.BadParameter(error.reason) from None
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(

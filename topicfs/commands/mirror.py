@@ -33,7 +33,7 @@ def beginning(text: str) -> int:
     try:
         return max(0, parse_time(text[1:]))
     except TimeError as error:
-        raise click.BadParameter(error.reason) from None
+        raise click.BadParameter(str(error)) from None
 
 
 ALL = "*"

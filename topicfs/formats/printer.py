@@ -181,7 +181,7 @@ def _found(engine: Engine, path: str, isolation: Isolation) -> Ranges:
     try:
         return ranges_of(engine, parse_path(path), isolation)
     except SelectorError as error:
-        raise click.ClickException(f"{path}: {error.reason}") from None
+        raise click.ClickException(f"{path}: {error}") from None
 
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
