@@ -13,8 +13,7 @@ from topicfs.fusefs.files.log_file import DecodedLogFile, LogFile
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.segments import SegmentsDirectory
 from topicfs.fusefs.files.selector_files import selected_file
-from topicfs.fusefs.files.start import StartFile
-from topicfs.fusefs.files.state import StateFile
+from topicfs.fusefs.files.start_and_state import StartFile, StateFile
 from topicfs.fusefs.files.status import PartitionStatusFile
 from topicfs.fusefs.forms import DECODED_SUFFIXES, LINE_SUFFIXES, SUFFIXES, VIEW_FORMS
 from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node

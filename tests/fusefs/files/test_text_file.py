@@ -13,7 +13,7 @@ from tests.doubles.engines import log_of
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.files.state import StateFile
+from topicfs.fusefs.files.start_and_state import StateFile
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
