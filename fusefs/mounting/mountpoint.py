@@ -143,7 +143,8 @@ def unmount(path: Path) -> str | None:
         raise MountError(f"{path}: no topicfs is mounted there")
     daemon, device, word = daemon_values(mountpoint), mounts(FSTYPE)[mountpoint], None
     with ExitStack() as opened:
-        process = _opened(opened, _process, daemon.get("pid"))
+        # Another process may get the number later, but not the descriptor.
+        process = _opened(opened, lambda pid: os.pidfd_open(int(pid)), daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("umount_report"))
         before = _holders(device)
         unmount_command(mountpoint, lazily=not daemon)
@@ -238,11 +239,6 @@ def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) 
     return descriptor
 
 
-def _process(pid: str) -> int:
-    """Return a pidfd of the process, because the number alone might be reused by another process."""
-    return os.pidfd_open(int(pid))
-
-
 def _last_words(path: str) -> int:
     """Open the daemon's memory file. Raises OSError; ValueError for a file of another kind, which is never opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -256,10 +252,9 @@ def _last_words(path: str) -> int:
 
 
 def _ended(descriptor: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1000))
+    return bool(poll.poll(seconds * 1000))
 
 
 def unmount_command(mountpoint: str, *, lazily: bool) -> None:
