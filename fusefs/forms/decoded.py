@@ -16,6 +16,7 @@ from __future__ import annotations
 from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from topicfs.fusefs.forms.json_lines import JSON
@@ -141,30 +142,24 @@ class SchemaParser:
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode lines (blocking: may fetch their schema). Raises FormError for a line that violates the schema."""
-        records = parse_records(text, timestamp, _Encoding(self._topic, self._writer()).octets, _IGNORED)
+        records = parse_records(text, timestamp, partial(_octets, self._topic, self._writer()), _IGNORED)
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
 
-class _Encoding:
-    """Encodes the keys and payloads of one text's lines."""
-
-    def __init__(self, topic: str, writer: PayloadWriter) -> None:
-        self._subjects = {"key": f"{topic}-key", "payload": f"{topic}-value"}
-        self._writer = writer
-
-    def octets(self, fields: dict[str, Any], name: str) -> bytes | None:
-        value = fields.get(name)
-        if value is None or f"{name}_base64" in fields:
+def _octets(topic: str, writer: PayloadWriter, fields: dict[str, Any], name: str) -> bytes | None:
+    """Encode the key or the payload of a line with the schema of its subject."""
+    value = fields.get(name)
+    if value is None or f"{name}_base64" in fields:
+        return plain_octets(fields, name)
+    subject = f"{topic}-key" if name == "key" else f"{topic}-value"
+    try:
+        if name == "key" and isinstance(value, str) and not writer.has_schema(subject):
             return plain_octets(fields, name)
-        subject = self._subjects[name]
-        try:
-            if name == "key" and isinstance(value, str) and not self._writer.has_schema(subject):
-                return plain_octets(fields, name)
-            payload = self._writer.encode(subject, value)
-        except SchemaError as error:
-            raise RefusedLineError(f"{name}: {error}") from None
-        _drop_header(fields, KEY_HEADER if name == "key" else VALUE_HEADER)
-        return payload
+        payload = writer.encode(subject, value)
+    except SchemaError as error:
+        raise RefusedLineError(f"{name}: {error}") from None
+    _drop_header(fields, KEY_HEADER if name == "key" else VALUE_HEADER)
+    return payload
 
 
 def _drop_header(fields: dict[str, Any], header: bytes) -> None:
