@@ -26,7 +26,6 @@ from topicfs.fusefs.views.records import (
     headers_json,
 )
 from topicfs.fusefs.views.view import View
-from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 
@@ -241,11 +240,15 @@ class RecordFile(FileNode):
 
 
 def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
+    place = f"base_offset {found.batch.base_offset}"
+    if in_file:
+        segment = segment_file(found.segment_base_offset, SegmentFileKind.LOG)
+        place += f" position {found.batch_position} segment {segment}"
     values: dict[str, bytes | None] = {
         "timestamp": b"%d" % found.timestamp,
         "timestamp_type": found.batch.timestamp_type.label.encode(),
         "leader_epoch": b"%d" % found.batch.leader_epoch,
-        "batch": _batch_place(found, found.batch, in_file=in_file),
+        "batch": place.encode(),
     }
     columns, index = found.columns, found.number
     key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
@@ -257,13 +260,6 @@ def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
         shown = headers_json(headers).encode()
         values["headers"] = shown if len(shown) <= LARGEST_XATTR_BYTES else None
     return {f"user.kafka.{name}": value for name, value in values.items()}
-
-
-def _batch_place(found: FoundRecord, batch: BatchHeader, *, in_file: bool) -> bytes:
-    if not in_file:
-        return b"base_offset %d" % batch.base_offset
-    segment = segment_file(found.segment_base_offset, SegmentFileKind.LOG)
-    return f"base_offset {batch.base_offset} position {found.batch_position} segment {segment}".encode()
 
 
 class RangeFile(ViewNode):
