@@ -383,7 +383,8 @@ class _Daemon:
             async with trio.open_nursery() as reloads:
                 async for number in signals:
                     if number == signal.SIGUSR1:
-                        _log_stacks()
+                        for line in ["stacks of all threads and tasks:", *describe_stacks().splitlines()]:
+                            _LOGGER.warning("%s", line)
                     elif number == signal.SIGHUP and self._reloading.is_asked_for:
                         reloads.start_soon(self._reload)
                     else:
@@ -422,12 +423,6 @@ class _Daemon:
         except Exception:
             _LOGGER.exception("maintenance: unexpected")
             self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
-
-
-def _log_stacks() -> None:
-    _LOGGER.warning("stacks of all threads and tasks:")
-    for line in describe_stacks().splitlines():
-        _LOGGER.warning("%s", line)
 
 
 def _source(options: MountOptions) -> bytes:
