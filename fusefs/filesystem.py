@@ -11,7 +11,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -195,19 +195,15 @@ class TopicFileSystem:
     async def mkdir(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
         """Create a topic, partitions or a group; counts a reference as `lookup` does."""
         parent = self._directory(parent_id)
-        try:
+        with self._reporting(_join(parent, name)):
             node = await parent.make_directory(_text(name), pid)
-        except Exception as error:
-            raise self._report_error(_join(parent, name), error) from error
         self.remember(node)
         return Found(node, node.attributes())
 
     async def rmdir(self, parent_id: int, name: bytes, pid: int = 0) -> None:
         parent = self._directory(parent_id)
-        try:
+        with self._reporting(_join(parent, name)):
             await parent.remove_directory(_text(name), pid)
-        except Exception as error:
-            raise self._report_error(_join(parent, name), error) from error
 
     def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
         """Return the error for a change that a mount never makes: rename, link, create."""
@@ -269,20 +265,16 @@ class TopicFileSystem:
         """
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
-        try:
+        with self._reporting(node.path):
             _accept(change, node, None if file is None else file.handle.end)
-        except Exception as error:
-            raise self._report_error(node.path, error) from error
         return await self.getattr(node_id, pid)
 
     def readlink(self, node_id: int) -> str:
         node = self.inodes.get(node_id)
         if not isinstance(node, nodes.Link):
             raise FileError(Refusal.INVALID, reported=False)
-        try:
+        with self._reporting(node.path):
             return node.target()
-        except Exception as error:
-            raise self._report_error(node.path, error) from error
 
     def getxattr(self, node_id: int, name: str) -> bytes:
         """Return one extended attribute; ENODATA if it is missing, E2BIG if it exceeds the kernel's limit."""
@@ -302,17 +294,13 @@ class TopicFileSystem:
     def listxattr(self, node_id: int) -> Sequence[str]:
         """Return the names of the extended attributes."""
         node = self.inodes.get(node_id)
-        try:
+        with self._reporting(node.path):
             return list(node.xattrs())
-        except Exception as error:
-            raise self._report_error(node.path, error) from error
 
     def statfs(self) -> os.statvfs_result:
         """Return the space of the disks that hold the data directories."""
-        try:
+        with self._reporting(""):
             return disk_space(self.context.settings.directories)
-        except OSError as error:
-            raise self._report_error("", error) from error
 
     # Directories
 
@@ -333,11 +321,9 @@ class TopicFileSystem:
         The caller must count a reference with `remember` for each entry that it sends, except `.` and `..`.
         """
         directory = self._listings[fh].directory
-        try:
+        with self._reporting(directory.path):
             if start == 0 or fh not in self._snapshots:
                 self._snapshots[fh] = [".", "..", *filter(_is_file_name, directory.names())]
-        except Exception as error:
-            raise self._report_error(directory.path, error) from error
         for index, name in enumerate(self._snapshots[fh][start:], start):
             try:
                 node = self._lookup(directory, name.encode())
@@ -396,10 +382,8 @@ class TopicFileSystem:
     async def fsync(self, fh: int) -> None:
         """Flush written data to disk."""
         file = self._files[fh]
-        try:
+        with self._reporting(file.node.path):
             await file.handle.fsync()
-        except Exception as error:
-            raise self._report_error(file.node.path, error) from error
 
     async def release(self, fh: int) -> None:
         """Close the file after its last descriptor was closed."""
@@ -414,10 +398,8 @@ class TopicFileSystem:
         file = self._files.get(fh)
         if file is None:
             raise FileError(Refusal.NOT_OPEN)
-        try:
+        with self._reporting(file.node.path):
             return file.handle.poll(notify)
-        except Exception as error:
-            raise self._report_error(file.node.path, error) from error
 
     # Helpers
 
@@ -426,6 +408,14 @@ class TopicFileSystem:
         if not isinstance(node, nodes.Directory):
             raise FileError(Refusal.NOT_A_DIRECTORY)
         return node
+
+    @contextmanager
+    def _reporting(self, path: str) -> Iterator[None]:
+        """Report an error of the block, and raise it as a FileError. Not for the requests of every read or write."""
+        try:
+            yield
+        except Exception as error:
+            raise self._report_error(path, error) from error
 
     def _report_error(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
         """Translate an error, and report its reason. `deleted`: ENOENT means that an open file's content is gone."""
