@@ -41,7 +41,8 @@ class AssignedPartition:
         """`end_offset` is where a draining reader stops; None for a reader that never stops."""
         self.partition = TopicPartition(source.partition.topic, source.partition.number)
         self.topic_id = topic_id
-        self._source = source
+        self.source = source
+        """The records to read. The reader has handled its `cuts`, where unclean elections lost records."""
         self._committed = committed
         self._reader: ChunkReader | None = None
         self._end_offset = end_offset
@@ -54,22 +55,12 @@ class AssignedPartition:
         self.said: Offset | None = None
         """The offset passed to the last commit."""
 
-    @property
-    def engine_partition(self) -> Partition:
-        """The engine's object for the partition."""
-        return self._source.partition
-
-    @property
-    def cuts(self) -> tuple[Offset, ...]:
-        """The partition's cuts that the reader has already handled. A cut is where an unclean election lost records."""
-        return self._source.cuts
-
     def serve_from(self, partition: Partition) -> None:
         """Continue with the partition object of a reopened partition."""
         offset = self.next_offset
-        self._source = self._source._replace(partition=partition, cuts=partition.cuts)
+        self.source = self.source._replace(partition=partition, cuts=partition.cuts)
         if offset is not None:
-            self._reader = ChunkReader(self._source, offset)
+            self._reader = ChunkReader(self.source, offset)
 
     def pass_over(self) -> None:
         """If all delivered records are done, advance `done` over offsets that show nothing, such as markers."""
@@ -91,13 +82,13 @@ class AssignedPartition:
         """Set the first offset; warn if it differs from the committed position. Raises NoPositionError."""
         if self._reader is not None:
             return
-        partition, committed = self._source.partition, self._committed
+        partition, committed = self.source.partition, self._committed
         if committed is not None and self._is_in_range(committed.offset):
-            self._reader = ChunkReader(self._source, committed.offset)
+            self._reader = ChunkReader(self.source, committed.offset)
             self.done = self.said = committed.offset
             return
-        offset = reset_offset(partition, self._source, reset, now)
-        self._reader = ChunkReader(self._source, offset)
+        offset = reset_offset(partition, self.source, reset, now)
+        self._reader = ChunkReader(self.source, offset)
         self.done = offset
         if committed is not None:
             warn(
@@ -107,7 +98,7 @@ class AssignedPartition:
             self.said = offset  # Do not commit it yet: the next member begins at the same record.
 
     def _is_in_range(self, offset: Offset) -> bool:
-        bounds = self._source.partition.offsets()
+        bounds = self.source.partition.offsets()
         return bounds.log_start_offset <= offset <= bounds.log_end_offset
 
     def next(self, reset: OffsetReset, now: Timestamp, warn: Warn, most: int | None) -> Chunk | None:
@@ -116,7 +107,7 @@ class AssignedPartition:
         If the next record was deleted, continues as `reset` says. If an unclean election lost delivered records,
         continues from the first lost offset, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
-        self._source.partition.find_bounds()  # Raises the error if the partition cannot be read.
+        self.source.partition.find_bounds()  # Raises the error if the partition cannot be read.
         self.begin(reset, now, warn)
         reader = self._reader
         assert reader is not None
@@ -132,24 +123,24 @@ class AssignedPartition:
         return chunk
 
     def _bound(self) -> Offset:
-        visible_end = self._source.visible_end()
+        visible_end = self.source.visible_end()
         return visible_end if self._end_offset is None else min(visible_end, self._end_offset)
 
     def _go_on_after(
         self, error: SegmentDeletedError, place: Offset, reset: OffsetReset, now: Timestamp, warn: Warn
     ) -> ChunkReader:
         """Choose where to continue after the records at `place` were removed. Raises NoPositionError."""
-        cuts = self._source.partition.cuts
-        lost = cuts[len(self._source.cuts) :]
+        cuts = self.source.partition.cuts
+        lost = cuts[len(self.source.cuts) :]
         offset = min((*lost, place))
         if not lost or (offset < place and reset.kind == NONE):
-            offset = reset_offset(self._source.partition, self._source, reset, now)
+            offset = reset_offset(self.source.partition, self.source, reset, now)
         if offset != place:
             warn(f"records were deleted: {error}; reading continues at {offset}")
-        self._source = self._source._replace(cuts=cuts)
-        self._reader = reader = ChunkReader(self._source, offset)
+        self.source = self.source._replace(cuts=cuts)
+        self._reader = reader = ChunkReader(self.source, offset)
         if self.done is not None:
             self.done = min(self.done, offset)
         if lost and self._end_offset is not None:
-            self._end_offset = min(self._end_offset, self._source.visible_end())
+            self._end_offset = min(self._end_offset, self.source.visible_end())
         return reader

@@ -40,7 +40,7 @@ class Delivery:
         self._answered = 0
         """Bytes of the chunk that are done: whole records."""
         self._cuts: tuple[Offset, ...] = ()
-        """The partition's cuts (see `AssignedPartition.cuts`) that were known when the chunk was given. Records lost
+        """The partition's cuts (see `AssignedPartition.source`) that were known when the chunk was given. Records lost
         in later cuts are never done.
         """
         self._next: tuple[AssignedPartition, Chunk] | None = None
@@ -99,7 +99,7 @@ class Delivery:
 
     def _kept(self, share: AssignedPartition, offset: Offset) -> Offset:
         """Return `offset` or, if smaller, the offset of the first record lost since the chunk was given."""
-        return min((offset, *share.cuts[len(self._cuts) :]))
+        return min((offset, *share.source.cuts[len(self._cuts) :]))
 
     def read(self, size: int) -> Text:
         """Return at most `size` bytes: whole records, or a part of a record if no whole record fits.
@@ -110,7 +110,7 @@ class Delivery:
             assert self._next is not None
             (self._share, self._chunk), self._next = self._next, None
             self._given = self._answered = 0
-            self._cuts = self._share.cuts
+            self._cuts = self._share.source.cuts
             self.read_last = self._share.partition
             self._read_topics[self._share.partition] = self._share.topic_id
             self._share.given = True

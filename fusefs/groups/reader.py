@@ -217,7 +217,7 @@ class GroupHandle(Handle):
         present = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or present is None or topic.topic_id != share.topic_id:
             return None  # The partition was deleted and will soon be revoked.
-        if present is not share.engine_partition:
+        if present is not share.source.partition:
             held.cancel()
             self._partitions[partition] = _Held(share, present.listen(self._news.signal))
             share.serve_from(present)
