@@ -120,9 +120,6 @@ class AllTopics:
         self._news.listen(self.refresh)
         self._cancel = context.engine.listen(self._news.signal)
 
-    def names(self) -> list[str]:
-        return list(self._context.engine.topics())
-
     def get(self, name: str) -> TopicFiles:
         """Return the files of a topic. Raises FileError (ENOENT)."""
         files = self._topics.get(name)

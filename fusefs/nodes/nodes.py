@@ -234,9 +234,6 @@ class InodeTable:
         root.lookups = 1
         self._nodes: dict[int, Node] = {root.node_id: root}
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
     def get(self, node_id: int) -> Node:
         """Return the node with that ID. Raises FileError (ESTALE)."""
         node = self._nodes.get(node_id)

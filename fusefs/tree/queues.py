@@ -16,8 +16,6 @@ from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.tree.groups import GroupDirectory, KindDirectory
 from topicfs.storage.errors import InvalidNameError
 
-IN_FLIGHT, REJECTED = "in-flight", "rejected"
-
 TAKES = {f"take{form.suffix}": form for form in FORMS}
 """The files for taking records, one for each form of lines."""
 
@@ -160,7 +158,7 @@ class RejectedDirectory(_Records):
 
 
 RECORDS: dict[str, Callable[[Directory, str, str, str], Node]] = {
-    IN_FLIGHT: InFlightDirectory,
-    REJECTED: RejectedDirectory,
+    "in-flight": InFlightDirectory,
+    "rejected": RejectedDirectory,
 }
 """The directories of a queue's leased and rejected records; both are listed."""

@@ -62,8 +62,9 @@ class RootDirectory(Directory):
         self.topics = AllTopics(context, self.node_id)
 
     def names(self) -> Sequence[str]:
-        has_queues = self.context.engine.share_groups.unavailable is None
-        return [*(name for name in NAMES if has_queues or name != QUEUES), *self.topics.names()]
+        engine = self.context.engine
+        has_queues = engine.share_groups.unavailable is None
+        return [*(name for name in NAMES if has_queues or name != QUEUES), *engine.topics()]
 
     def make(self, name: str) -> Node:
         own = NAMES.get(name) or UNLISTED.get(name)
