@@ -221,8 +221,7 @@ class FollowHandle(Handle):
 
     def _fill(self) -> bool:
         """Render new records, partition by partition. Return False if there is neither text nor an error."""
-        if not self._filling.acquire(blocking=False):
-            take_turn(self._filling)  # Another read, or poll(2), is filling in another thread.
+        take_turn(self._filling)  # Another read, or poll(2), is filling in another thread.
         try:
             if self._rest or self._failure is not None:
                 return True

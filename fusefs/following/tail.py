@@ -60,8 +60,7 @@ class Tail:
 
         Raises SegmentDeletedError.
         """
-        if not self._turn.acquire(blocking=False):
-            take_turn(self._turn)
+        take_turn(self._turn)
         try:
             chunk = self.chunks.get(offset)
             if chunk is not None or offset < self._end_offset:

@@ -183,8 +183,7 @@ class GroupHandle(Handle):
 
     def _fill(self) -> bool:
         """Load the next chunk, taking partitions in turn; return False if there is none."""
-        if not self._filling.acquire(blocking=False):
-            take_turn(self._filling)  # poll(2) fills the next chunk in another thread.
+        take_turn(self._filling)  # poll(2) fills the next chunk in another thread.
         try:
             delivery, missing = self._delivery, None
             for partition in self._partitions if self._over else ():
