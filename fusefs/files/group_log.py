@@ -13,6 +13,7 @@ from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import CONSUMING_MODE, READ_BLOCK, Attributes, Directory, FileNode
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess
 from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
+from topicfs.storage.model import Offset
 
 
 class GroupLogNode(FileNode):
@@ -62,15 +63,12 @@ class GroupLogNode(FileNode):
             reports=context.reports,
             clock=context.clock,
         )
-        caller = self.program(pid)
-        await what.blocking.run_inline_or_in_thread(
-            lambda: check_group_exists(what.engine, what.group), caller
-        )
-        ends = (
-            await what.blocking.run_inline_or_in_thread(lambda: ends_of(what), caller)
-            if what.limit.drains
-            else {}
-        )
+
+        def begin() -> dict[tuple[str, int], Offset]:
+            check_group_exists(what.engine, what.group)
+            return ends_of(what) if what.limit.drains else {}
+
+        ends = await what.blocking.run_inline_or_in_thread(begin, self.program(pid))
         return GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )
