@@ -94,10 +94,8 @@ class TakeHandle(Handle):
             raise leased.with_traceback(None)
         if leased is None:
             leased = await self._blocking.run(self._session.take, caller=self._program)
-        if leased is not None:
-            self._begin(leased)
-
-    def _begin(self, leased: Leased) -> None:
+        if leased is None:
+            return
         record_name = leased.record_name
         self._base += len(self._text)
         partition = TopicPartition(record_name.topic, record_name.partition)
