@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import pyfuse3
@@ -242,7 +242,6 @@ class _Daemon:
         """Answers Prometheus, if configured."""
         self.listener: Listener | None = None
         """Serves Kafka clients, if configured."""
-        self._made_collector: MetricsCollector | None = None
         self._reloading = SettingsReload(
             options.rereads,
             engine,
@@ -274,7 +273,7 @@ class _Daemon:
                 nursery.start_soon(self._became_ready)
                 nursery.start_soon(self._tell_alive)
                 if self.metrics_server is not None:
-                    self.metrics_server.serve(self._collector())
+                    self.metrics_server.serve(self._collector)
                 await loop.run(
                     partial(pyfuse3.main, IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS), self._end_of_requests
                 )
@@ -333,20 +332,19 @@ class _Daemon:
             kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
-            metrics=lambda: self._collector().text(),
+            metrics=lambda: self._collector.text(),  # noqa: PLW0108 - its first use loads a library
             shared=Shared(),
             started=self._started,
             decoding=DecodedForms(partial(options.schemas.catalog, self._engine)),
         )
 
+    @cached_property
     def _collector(self) -> MetricsCollector:
-        """Return the collector of metrics; loads Prometheus' library only here."""
-        if self._made_collector is None:
-            from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
+        """The collector of metrics; loads Prometheus' library only here."""
+        from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 
-            mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
-            self._made_collector = MetricsCollector(self._engine, mount, self.listener)
-        return self._made_collector
+        mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
+        return MetricsCollector(self._engine, mount, self.listener)
 
     def _gauges(self) -> dict[table.Metric, int]:
         return {

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric as Family
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.scrape import Pace, family, histogram, label_text, single
-from topicfs.storage.counts.engine_counts import OTHERS, EngineCounts
+from topicfs.storage.counts.engine_counts import OTHERS
 from topicfs.storage.counts.topic_counts import TopicCounts
 from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
@@ -61,7 +61,14 @@ def engine_families(engine: Engine, pace: Pace) -> Iterator[Family]:
     yield single(table.OPEN_PARTITIONS, walk.opened)
     yield single(table.OFFLINE_PARTITIONS, walk.offline)
     yield single(table.UNDER_REPLICATED, walk.under_replicated)
-    yield from _log_families(counts)
+    yield single(table.ROLLS, counts.rolls)
+    yield histogram(table.FLUSH_DURATION, [((), list(counts.flushes.buckets), counts.flushes.total_ns)])
+    yield single(table.CLEANINGS, counts.cleanings)
+    yield single(table.CLEANED_BYTES, counts.cleaned_bytes)
+    yield single(table.RECOVERIES, counts.recoveries)
+    yield single(table.RECOVERY_CUT, counts.recovery_bytes_cut)
+    yield single(table.ISR_SHRINKS, counts.isr_shrinks)
+    yield single(table.ISR_EXPANDS, counts.isr_expands)
     yield single(table.WARNINGS, len(engine.warnings))
     yield from _directory_families(engine.directories())
     yield from _group_families(engine, positions, walk.ends, pace)
@@ -116,17 +123,6 @@ def _topic_families(by_topic: Mapping[str, TopicCounts], walk: Walk) -> Iterator
     yield family(table.TOPIC_OFFLINE, (((name,), one.offline) for name, one in opened))
     sizes = [(name, one.log_bytes) for name, one in opened]
     yield family(table.TOPIC_BYTES, (((name,), size) for name, size in sizes if size is not None))
-
-
-def _log_families(counts: EngineCounts) -> Iterator[Family]:
-    yield single(table.ROLLS, counts.rolls)
-    yield histogram(table.FLUSH_DURATION, [((), list(counts.flushes.buckets), counts.flushes.total_ns)])
-    yield single(table.CLEANINGS, counts.cleanings)
-    yield single(table.CLEANED_BYTES, counts.cleaned_bytes)
-    yield single(table.RECOVERIES, counts.recoveries)
-    yield single(table.RECOVERY_CUT, counts.recovery_bytes_cut)
-    yield single(table.ISR_SHRINKS, counts.isr_shrinks)
-    yield single(table.ISR_EXPANDS, counts.isr_expands)
 
 
 def _directory_families(directories: Iterable[DirectoryStatus]) -> Iterator[Family]:
