@@ -22,17 +22,15 @@ def render_config(topic: Topic) -> str:
     """Return the overrides as they were set, then all other settings (of the brokers, and defaults) as comments."""
     # Names and values may be any text, because a file may be written by hand or set by a newer broker.
     overrides = [config_line(name, value) for name, value in topic.overrides.items()]
-    others = [one for one in topic.settings() if one.name not in topic.overrides]
-    brokers = [one for one in others if one.source is ConfigSource.BROKER]
-    defaults = [
-        f"# {config_line(one.name, one.value)}" for one in others if one.source is not ConfigSource.BROKER
-    ]
+    brokers: list[str] = []
+    defaults: list[str] = []
+    for one in topic.settings():
+        if one.name not in topic.overrides:
+            kind = brokers if one.source is ConfigSource.BROKER else defaults
+            kind.append(f"# {config_line(one.name, one.value)}")
     if brokers:
-        said = [f"# {config_line(one.name, one.value)}" for one in brokers]
-        return "".join(
-            [*overrides, "# Set for all topics by the brokers:\n", *said, "# Defaults:\n", *defaults]
-        )
-    return "".join([*overrides, *defaults])
+        brokers = ["# Set for all topics by the brokers:\n", *brokers, "# Defaults:\n"]
+    return "".join([*overrides, *brokers, *defaults])
 
 
 def config_line(name: str, value: str) -> str:
