@@ -34,10 +34,6 @@ class FailedWrite(NamedTuple):
     unheard: bool
     """True if the kernel may have dropped the error."""
 
-    def repeated_by(self, data: bytes) -> bool:
-        """Return whether `data` begins with the failed request."""
-        return data.startswith(self.data)
-
     def kept_of(self, data: bytes) -> int:
         """Return how many leading bytes of `data` repeat the failed request and are already in the log."""
         same = data.startswith(self.data) or self.data.startswith(data)

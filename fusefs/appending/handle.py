@@ -197,7 +197,7 @@ class AppendHandle:
             self._fail(data, self._failure)
             self._raise_earlier_failure(again=self._failed is not None and self._failed.unheard)
         failed = self._failed
-        if failed is None or failed.repeated_by(data):
+        if failed is None or data.startswith(failed.data):
             return
         if failed.unheard:
             after = self._framing.after_refusal(data, failed.error)

@@ -153,7 +153,8 @@ def _decoded_around_damage(
     next_offset, end, taken = offset, 0, 0
     for found in _runs(data, fetched.aborted, decode, failure):
         if isinstance(found, CorruptBatchError):
-            pieces.append(Damage(next_offset, locate_damage(partition, fetched, found)))
+            file = segment_path(partition, fetched.segment_base_offset)
+            pieces.append(Damage(next_offset, found.in_file(file, fetched.position + found.position)))
             end = end_at(data, found.position)
             next_offset = _offset_after_damage(partition, next_offset, fetched, end, isolation)
             taken += _cost_of(data, found.position, end)
@@ -245,12 +246,6 @@ class _Readable:
             self._at = columns.batches.stop
             if self.aborted:
                 self.aborted = still_aborted(self.aborted, columns.batches)
-
-
-def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
-    """Return `error`, whose position is in the fetched bytes, with the segment file and the position in that file."""
-    file = segment_path(partition, fetched.segment_base_offset)
-    return error.in_file(file, fetched.position + error.position)
 
 
 def segment_path(partition: Partition, base_offset: Offset) -> Path:

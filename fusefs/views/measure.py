@@ -381,7 +381,9 @@ class Measure:
             self.advance(position=position)
         with self._lock:
             if self.retired or position < self._index.start.position:
-                raise SegmentDeletedError(f"{self._name()}: the records at position {position} were removed")
+                partition, form, *_ = self.source
+                name = f"{partition.topic}-{partition.number} log{form.suffix}"
+                raise SegmentDeletedError(f"{name}: the records at position {position} were removed")
             frontier = self._index.frontier
             return frontier if position >= frontier.position else self._index.at(position)
 
@@ -439,10 +441,6 @@ class Measure:
                 break
             offset = fetched.next_offset
         return total
-
-    def _name(self) -> str:
-        partition, form, *_ = self.source
-        return f"{partition.topic}-{partition.number} log{form.suffix}"
 
 
 def _log_name(base_offset: Offset) -> str:
