@@ -107,29 +107,25 @@ def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
         raise RefusedLineError(f"{name} is not an array of alternating names and values")
     value_of = _from_base64 if name == "headers_base64" else _from_text
     return tuple(
-        Header(_header_name(flat[at]), value_of(flat[at + 1], f"a value of {name}"))
+        Header(
+            _encoded(flat[at], "a header's name", "surrogateescape"),
+            value_of(flat[at + 1], f"a value of {name}"),
+        )
         for at in range(0, len(flat), 2)
     )
 
 
-def _header_name(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise RefusedLineError("a header's name is not a string")
-    try:
-        return value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise RefusedLineError("a header's name holds half a surrogate pair") from None
-
-
-def _from_text(value: object, name: str) -> bytes | None:
-    if value is None:
-        return None
+def _encoded(value: object, name: str, errors: str = "strict") -> bytes:
     if not isinstance(value, str):
         raise RefusedLineError(f"{name} is not a string")
     try:
-        return value.encode()
+        return value.encode("utf-8", errors)
     except UnicodeEncodeError:
         raise RefusedLineError(f"{name} holds half a surrogate pair") from None
+
+
+def _from_text(value: object, name: str) -> bytes | None:
+    return None if value is None else _encoded(value, name)
 
 
 def _from_base64(value: object, name: str) -> bytes | None:
