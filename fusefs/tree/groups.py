@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from topicfs.coordination.membership import Groups, Subscription
 from topicfs.coordination.shares.groups import ShareGroups
@@ -22,9 +22,6 @@ from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.errors import GroupExistsError, InvalidNameError, UnknownGroupError
 from topicfs.storage.model import TopicPartition
-
-if TYPE_CHECKING:
-    from topicfs.fusefs.nodes.context import MountContext
 
 PATTERN_SIGNS = frozenset("*?[")
 
@@ -151,33 +148,18 @@ class GroupDirectory(Directory):
         return topics.union(*(member.topics for member in groups.describe(self.name).members))
 
     def make_subscription(self, name: str) -> Node:
-        """Make the directory for a list of topics. Raises FileError."""
-        return SubscriptionDirectory(self, name, _subscription(self.context, name))
-
-
-def _subscription(context: MountContext, name: str) -> Subscription:
-    """Parse `orders,clicks,pay*`. Raises FileError (ENOENT) if a topic does not exist."""
-    names = name.split(",")
-    patterns = frozenset(one for one in names if PATTERN_SIGNS.intersection(one))
-    topics = frozenset(names) - patterns
-    for topic in sorted(topics):
-        try:
-            check_topic_name(topic)
-        except InvalidNameError:
-            raise FileError(Refusal.NOT_FOUND) from None
-        if topic not in context.engine.topics():
-            raise FileError(Refusal.NOT_FOUND, f"no such topic: {topic}")
-    return Subscription(topics=topics, patterns=patterns)
-
-
-def _log(parent: SubscriptionDirectory, name: str) -> Node | None:
-    """Make a file of records; None for any other name. Not listed, because reading moves the group's positions."""
-    suffix = next((one for one in SUFFIXES if name.endswith(one)), "")
-    limit = parse_read_limit(name.removesuffix(suffix))
-    if limit is None or (limit.records is not None and suffix == BATCH.suffix):
-        return None  # Record batches are not split, so a limit on records does not apply.
-    form = parent.context.decoding.form(suffix)
-    return GroupLogNode(parent, name, parent.group, parent.subscription, form, limit)
+        """Make the directory for `orders,clicks,pay*`. Raises FileError (ENOENT) if a topic does not exist."""
+        names = name.split(",")
+        patterns = frozenset(one for one in names if PATTERN_SIGNS.intersection(one))
+        topics = frozenset(names) - patterns
+        for topic in sorted(topics):
+            try:
+                check_topic_name(topic)
+            except InvalidNameError:
+                raise FileError(Refusal.NOT_FOUND) from None
+            if topic not in self.context.engine.topics():
+                raise FileError(Refusal.NOT_FOUND, f"no such topic: {topic}")
+        return SubscriptionDirectory(self, name, Subscription(topics=topics, patterns=patterns))
 
 
 class SubscriptionDirectory(Directory):
@@ -212,9 +194,12 @@ class SubscriptionDirectory(Directory):
         return [str(number) for number in self.context.engine.topic(topic).partitions()]
 
     def make(self, name: str) -> Node:
-        node = _log(self, name)
-        if node is not None:
-            return node
+        suffix = next((one for one in SUFFIXES if name.endswith(one)), "")
+        limit = parse_read_limit(name.removesuffix(suffix))
+        # Record batches are not split, so a limit on records does not apply.
+        if limit is not None and (limit.records is None or suffix != BATCH.suffix):
+            form = self.context.decoding.form(suffix)
+            return GroupLogNode(self, name, self.group, self.subscription, form, limit)
         if self._topic is None or name not in self.names():
             raise FileError(Refusal.NOT_FOUND)
         return PlaceDirectory(self, name, self.group, TopicPartition(self._topic, int(name)))
