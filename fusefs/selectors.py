@@ -81,12 +81,6 @@ class TimeRange(NamedTuple):
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
 
 
-class SelectedRecord(NamedTuple):
-    """One existing record."""
-
-    offset: Offset
-
-
 class SelectedRange(NamedTuple):
     """A range within the visible log; empty if both ends are equal."""
 
@@ -95,7 +89,8 @@ class SelectedRange(NamedTuple):
     """Exclusive end offset; None: the range grows with the log."""
 
 
-Selected: TypeAlias = SelectedRecord | SelectedRange
+Selected: TypeAlias = Offset | SelectedRange
+"""The offset of a record, or a range."""
 
 
 def parse(name: str) -> Selector:
@@ -177,14 +172,14 @@ def resolve(
                 raise SelectorError(
                     f"{_name(partition)}: no record at or after {timestamp}; {_existing(offsets, isolation)}"
                 )
-            return SelectedRecord(found)
+            return found
         case TimeRange(start_timestamp, end_timestamp):
             return _resolve_times(start_timestamp, end_timestamp, partition, isolation)
 
 
 def _resolve_single(
     offset: Offset, partition: Partition, offsets: PartitionOffsets, isolation: Isolation
-) -> SelectedRecord:
+) -> Offset:
     if not offsets.log_start_offset <= offset < offsets.visible_end(isolation):
         raise SelectorError(f"{_name(partition)}: no offset {offset}; {_existing(offsets, isolation)}")
     if find_record(partition, offset, isolation=isolation) is None:
@@ -192,7 +187,7 @@ def _resolve_single(
             f"{_name(partition)}: offset {offset} has no record (compacted away, or a transaction marker); "
             f"{_existing(offsets, isolation)}"
         )
-    return SelectedRecord(offset)
+    return offset
 
 
 def _resolve_range(

@@ -85,19 +85,17 @@ def _found_file(
     if found is not None:
         return RecordFile(parent, name, files, selector, form, found)
     place = selectors.resolve(selector, files.partition, isolation=isolation)
-    if isinstance(place, selectors.SelectedRecord):
-        found = find_record(files.partition, place.offset, isolation=isolation)
+    if not isinstance(place, selectors.SelectedRange):
+        found = find_record(files.partition, place, isolation=isolation)
         if found is None:
-            raise selectors.SelectorError(f"{name}: the record at offset {place.offset} no longer exists")
+            raise selectors.SelectorError(f"{name}: the record at offset {place} no longer exists")
         return RecordFile(parent, name, files, selector, form, found)
     view = files.views.range(form, place.start_offset, place.end_offset)
     kind = SnapshotRangeFile if isinstance(selector, selectors.LastN | selectors.TimeRange) else RangeFile
     return kind(parent, name, files, selector, place, view)
 
 
-def _selected_now(
-    selector: selectors.Selector, files: PartitionFiles
-) -> selectors.SelectedRecord | selectors.SelectedRange | None:
+def _selected_now(selector: selectors.Selector, files: PartitionFiles) -> selectors.Selected | None:
     """Return what a selector selects now; None if it selects nothing."""
     with suppress(selectors.SelectorError):
         return selectors.resolve(selector, files.partition, isolation=files.context.settings.isolation)
@@ -200,7 +198,7 @@ class RecordFile(FileNode):
             return True
         if time.monotonic() >= self._current_until:
             return False
-        return _selected_now(self._selector, self._files) == selectors.SelectedRecord(self._offset)
+        return _selected_now(self._selector, self._files) == self._offset
 
     def _removed(self) -> bool:
         """Return whether the record may be gone (by retention or compaction) and must be looked up again."""

@@ -18,7 +18,6 @@ from topicfs.fusefs.selectors import (
     LastN,
     Range,
     SelectedRange,
-    SelectedRecord,
     Selector,
     SelectorError,
     Single,
@@ -192,8 +191,8 @@ def orders(*, start: int = 0) -> MemoryPartition:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("103", SelectedRecord(Offset(103))),
-        ("109.json", SelectedRecord(Offset(109))),
+        ("103", Offset(103)),
+        ("109.json", Offset(109)),
         ("103-105", SelectedRange(Offset(103), Offset(106))),
         ("103-999", SelectedRange(Offset(103), Offset(110))),
         ("103-99999999999999999999999", SelectedRange(Offset(103), Offset(110))),
@@ -206,10 +205,10 @@ def orders(*, start: int = 0) -> MemoryPartition:
         ("-7", SelectedRange(Offset(103), Offset(110))),
         ("-8", SelectedRange(Offset(103), Offset(110))),
         ("-99999999999999999999", SelectedRange(Offset(103), Offset(110))),
-        ("@1004000", SelectedRecord(Offset(104))),
-        ("@1003001", SelectedRecord(Offset(104))),
-        ("@0", SelectedRecord(Offset(103))),
-        ("@1960-01-01", SelectedRecord(Offset(103))),
+        ("@1004000", Offset(104)),
+        ("@1003001", Offset(104)),
+        ("@0", Offset(103)),
+        ("@1960-01-01", Offset(103)),
         ("@1004000-@1006000", SelectedRange(Offset(104), Offset(106))),
         ("@1004000-@1004000", SelectedRange(Offset(104), Offset(104))),
         ("@1004000-@9999999", SelectedRange(Offset(104), Offset(110))),
@@ -218,7 +217,7 @@ def orders(*, start: int = 0) -> MemoryPartition:
         ("@1004000-", SelectedRange(Offset(104), None)),
     ],
 )
-def test_selectors_name_what_lies_in_the_log(name: str, place: SelectedRecord | SelectedRange) -> None:
+def test_selectors_name_what_lies_in_the_log(name: str, place: Offset | SelectedRange) -> None:
     """Each selector finds its records in a log of offsets 103 to 109 that starts inside a batch."""
     assert place == resolve(parse(name), orders(start=103))
 
@@ -264,7 +263,7 @@ def test_a_record_without_a_time_is_at_no_time(name: str) -> None:
     log = LogOnDisk().log
     for timestamp in (-1, 5):
         log.append(batch(b"v", timestamp=timestamp))
-    assert SelectedRecord(Offset(1)) == resolve(parse(name), log)
+    assert Offset(1) == resolve(parse(name), log)
     assert SelectedRange(Offset(1), None) == resolve(parse(f"{name}-"), log)
 
 
@@ -281,7 +280,7 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
     partition.add_compacted(kept, last_offset=5)
     partition.skip_offsets(4)
     partition.add(b"a")
-    assert SelectedRecord(Offset(4)) == resolve(Single(Offset(4)), partition)
+    assert Offset(4) == resolve(Single(Offset(4)), partition)
     for missing in (0, 2, 3, 5, 6, 9):
         with pytest.raises(SelectorError, match=f"offset {missing} has no record"):
             resolve(Single(Offset(missing)), partition)
@@ -349,7 +348,7 @@ def test_a_time_that_a_transaction_marker_answers_goes_to_the_next_record() -> N
     partition.append(_marker(time=50))
     partition.add(b"older", time=40)
     partition.add(b"late", time=60)
-    assert SelectedRecord(Offset(3)) == resolve(AtTime(Timestamp(50)), partition)
+    assert Offset(3) == resolve(AtTime(Timestamp(50)), partition)
     partition.high_watermark = 3
     with pytest.raises(SelectorError):
         resolve(AtTime(Timestamp(50)), partition)
@@ -368,7 +367,7 @@ def test_isolation_decides_how_far_the_log_is_seen() -> None:
     with pytest.raises(SelectorError, match="offsets 100 to 105 exist"):
         resolve(Single(Offset(107)), partition)
     uncommitted = resolve(Single(Offset(107)), partition, isolation=Isolation.READ_UNCOMMITTED)
-    assert SelectedRecord(Offset(107)) == uncommitted
+    assert Offset(107) == uncommitted
 
 
 def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
@@ -377,5 +376,5 @@ def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
     partition.damage(104)
     with pytest.raises(CorruptionError):
         resolve(Single(Offset(104)), partition)
-    assert SelectedRecord(Offset(106)) == resolve(Single(Offset(106)), partition)
+    assert Offset(106) == resolve(Single(Offset(106)), partition)
     assert SelectedRange(Offset(102), Offset(110)) == resolve(LastN(8), partition)

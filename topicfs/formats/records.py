@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from topicfs.fusefs.forms import SUFFIXES
-from topicfs.fusefs.selectors import SelectedRange, SelectedRecord, SelectorError, TimeRange, parse, resolve
+from topicfs.fusefs.selectors import SelectedRange, SelectorError, TimeRange, parse, resolve
 from topicfs.fusefs.views.decoded_fetch import Damage, read_decoded
 from topicfs.fusefs.views.records import earliest_offset, latest_offset
 from topicfs.paths import TopicPath
@@ -57,7 +57,7 @@ def _of_topic(engine: LogEngine, path: TopicPath, isolation: Isolation) -> list[
     for number in sorted(partitions):
         whole = _whole(partitions[number], isolation)
         place = resolve(selector, whole.partition, isolation=isolation)
-        assert not isinstance(place, SelectedRecord)
+        assert isinstance(place, SelectedRange)
         found.append(_within(whole, place))
     return found
 
@@ -70,8 +70,8 @@ def _of_partition(partition: Partition, path: TopicPath, isolation: Isolation) -
         offset = ENDS[path.name](partition, isolation=isolation)
         return Ranges([] if offset is None else [_one(partition, offset)], None)
     place = resolve(parse(path.name), partition, isolation=isolation)
-    if isinstance(place, SelectedRecord):
-        return Ranges([_one(partition, place.offset)], None)
+    if not isinstance(place, SelectedRange):
+        return Ranges([_one(partition, place)], None)
     return Ranges([_within(whole, place)], whole.end_offset if place.end_offset is None else None)
 
 

@@ -11,7 +11,7 @@ from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.records import batch
 from tests.fusefs.views.expected import content, read_all
 from topicfs.fusefs.forms import FORMS, VALUES, Form
-from topicfs.fusefs.selectors import SelectedRange, SelectedRecord, SelectorError, parse, resolve
+from topicfs.fusefs.selectors import SelectedRange, SelectorError, parse, resolve
 from topicfs.fusefs.views import measure, rendering, sparse_index
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.records import find_record
@@ -211,7 +211,7 @@ def test_selectors_agree_with_the_double() -> None:
     ]
     names += ["@0", "@25000", "@25001", "@399000", "@399001", "@100000-@200000", "@399001-", "@300000-"]
     for name in names:
-        outcomes: list[SelectedRecord | SelectedRange | str] = []
+        outcomes: list[Offset | SelectedRange | str] = []
         for partition in (both.on_disk.log, both.double):
             try:
                 outcomes.append(resolve(parse(name), partition))
