@@ -121,9 +121,9 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the target's logs are the same as the source's logs with lowered epochs.
+    """Return whether the target's logs are complete copies of the source's logs, in which epochs may be lowered.
 
-    If no epochs are lowered, the target's last log may also end before a damaged batch of the source.
+    If no epochs are lowered, the target's last log is also accepted if it ends where the source has a damaged batch.
     """
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(names.SegmentFileKind.LOG.value)]

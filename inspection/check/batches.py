@@ -111,7 +111,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """Return what the next batches must have: ascending offsets, and the last epoch until the next epoch begins."""
+        """Return what the next batches must have: ascending offsets, and the present epoch until the next one begins."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)

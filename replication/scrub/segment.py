@@ -45,7 +45,7 @@ class Scrubbing:
     guard: Guard
     report: Report
     report_left: Report
-    """Takes findings that cannot be repaired by copying the replica."""
+    """Takes findings that no other replica can repair."""
     heals: bool
     """True: repair damage. False: only report it."""
     rewritten: bool

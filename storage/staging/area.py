@@ -259,7 +259,7 @@ class StagingArea:
         return [file for file in parsed if file is not None]
 
     def _others(self, write: WriteId) -> list[Path]:
-        """Return the other directories with copies of a write; only a micro-batch has copies."""
+        """Return the directories that have copies of a write of this directory. Only a micro-batch has copies."""
         copied = self.replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []
 

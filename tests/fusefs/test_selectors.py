@@ -36,7 +36,7 @@ NOW = THREE_O_CLOCK + 123
 
 @pytest.mark.parametrize("form", VIEW_FORMS)
 def test_each_form_has_its_suffix(form):
-    """Each form in FORMS has its suffix, so that a new form requires no change in a second list."""
+    """A selector may end with the suffix of any form in VIEW_FORMS."""
     assert Single(Offset(42), form.suffix) == parse(f"42{form.suffix}")
 
 

@@ -12,7 +12,7 @@ from topicfs.pipeline.places.place import SparkPlace, place_of
     "text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "file:///srv/topics", "C:topics", "/odd:name"]
 )
 def test_data_directories_are_named_by_their_paths(text):
-    """A path, several paths or a glob name data directories, which need not exist."""
+    """Data directories are named by a path, by several paths or by a glob pattern; they need not exist."""
     place = place_of(text)
     assert ("topicfs", {"path": text}, False) == (place.format, place.options, place.is_kafka)
     assert text == str(place)

@@ -161,7 +161,7 @@ def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body)
 
 @pytest.mark.parametrize("body", [b"{}", b'{"schema":1}', b'{"schema":"x","schemaType":"XML"}', b'{"schema":"x","references":1}', b'{"schema":"x","references":[1]}'])  # fmt: skip
 def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
-    """An answer without a valid schema makes this schema bad, and the registry is still queried for others."""
+    """If the registry answers without a valid schema, the requested schema is bad; other schemas are still requested."""
     with serving(lambda handler: say(handler, 200, body)) as (url, _asked), pytest.raises(SchemaError):
         RegistrySource(url).by_id(7)
 

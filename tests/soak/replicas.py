@@ -199,7 +199,7 @@ class KilledMount:
         return True
 
     def _kill(self, aim: str, shells: Sequence[subprocess.Popen[str]]) -> None:
-        """Kill the daemon after a while if no chosen operation has killed it before; the shells run until then."""
+        """Kill the daemon after a while, unless it already died at the operation `aim`. The shells run until then."""
         daemon = self.mount.daemon
         assert daemon is not None
         lives_seconds = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5

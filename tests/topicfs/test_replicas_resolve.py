@@ -382,7 +382,7 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
 
 @pytest.mark.parametrize("made", ["to be made", "empty", "begun"])
 def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
-    """A named disk that was replaced by an empty one does not block the resolution."""
+    """`replicas resolve` succeeds if a disk in its list of directories was replaced by an empty one."""
     three = three_without_the_leader()
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:

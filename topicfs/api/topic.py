@@ -164,7 +164,7 @@ class Topic(Readable):
     def __getitem__(self, number: int) -> Partition:
         """Return a partition by its number. Raises UnknownTopicError, TypeError."""
         if not isinstance(number, SupportsIndex):  # Also accepts numpy's integers.
-            raise TypeError(f"{number!r}: a partition of {self.name} is its number, as in topic[0]")
+            raise TypeError(f"{number!r}: name a partition of {self.name} by its number, as in topic[0]")
         partitions = self._partitions()
         if number not in partitions:
             raise UnknownTopicError.of_partition(self.name, number, partitions)

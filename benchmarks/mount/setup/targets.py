@@ -71,12 +71,11 @@ class MeasuredLogs:
         target_of_least: float | None = None,
         floor: float | None = None,
     ) -> Iterator[Case]:
-        """Yield cases for elapsed and processor time of the same work, with targets relative to two sides.
+        """Yield a case for the elapsed time of the work, and a case for its processor time.
 
-        `target` is relative to the empty filesystem, `target_of_least` to the side `least`. If either is given, a
-        third case has the elapsed time of programs that are not restricted to one processor. Only the processor time
-        relative to `least` has a floor, because elapsed time, and the first writes to a virtual machine's memory,
-        depend too much on the machine.
+        Both cases have the same targets: `target` is relative to the empty filesystem, `target_of_least` to the side
+        `least`. Only processor time has a floor, because elapsed time depends too much on the machine. If a target
+        is given, a third case shows the elapsed time of programs that are not restricted to one processor.
         """
         measures: dict[str, Callable[[], Timing]] = {
             log.side: partial(work, log) for log in (self.ours, self.empty, *self.others, self.native)

@@ -41,12 +41,12 @@ class ReplicaState:
 
     def __post_init__(self) -> None:
         if not self.in_sync or not set(self.in_sync) <= set(self.assigned):
-            raise ValueError(f"in sync {self.in_sync} of {self.assigned}")
+            raise ValueError(f"in sync {self.in_sync}, but assigned {self.assigned}")
         if self.leader is not None and self.leader not in self.in_sync:
             raise ValueError(f"leader {self.leader} is not in sync: {self.in_sync}")
         move = self.moving
         if move is not None and (move.source not in self.assigned or move.target in self.assigned):
-            raise ValueError(f"from {move.source} to {move.target} of {self.assigned}")
+            raise ValueError(f"moving from {move.source} to {move.target}, but assigned {self.assigned}")
 
 
 class LogEnd(NamedTuple):

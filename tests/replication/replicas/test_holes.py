@@ -1,7 +1,6 @@
 """Tests of holes left by a power loss: a segment ends at a batch boundary, or is empty, and a later one exists.
 
-No file is damaged then. A copy that went on after a hole would lack records that were flushed in the replica from
-which it was copied.
+No file is damaged then. If a replica continued after its hole, it would lack records that other replicas have flushed.
 """
 
 from __future__ import annotations

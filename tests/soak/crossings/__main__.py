@@ -22,7 +22,12 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--only", metavar="STEPS", help="only these steps of one seed, as a failure prints them"
     )
-    parser.add_argument("--shrink", type=float, default=60, help="seconds for finding fewer steps that fail")
+    parser.add_argument(
+        "--shrink",
+        type=float,
+        default=60,
+        help="time limit in seconds for shortening a list of steps that fails",
+    )
     asked = parser.parse_args(words)
     logging.disable()  # Recovery logs warnings after each kill.
     deadline, counts, seed = time.monotonic() + asked.seconds, Counts(), asked.seed

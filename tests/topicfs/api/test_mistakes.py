@@ -29,9 +29,17 @@ CALLS = [
         "orders: holds 1 records; add with_records=True to delete them too",
     ),
     (lambda topics: topics.create("new", replicas=3), errors.StorageError, "replicas: these data"),
-    (lambda topics: topics["orders"][0:2], TypeError, "a partition of orders is its number, as in topic[0]"),
-    (lambda topics: topics["orders"]["0"], TypeError, "'0': a partition of orders is its number"),
-    (lambda topics: topics["orders"].append(b"", partition="0"), TypeError, "'0': a partition of orders"),
+    (
+        lambda topics: topics["orders"][0:2],
+        TypeError,
+        "name a partition of orders by its number, as in topic[0]",
+    ),
+    (lambda topics: topics["orders"]["0"], TypeError, "'0': name a partition of orders by its number"),
+    (
+        lambda topics: topics["orders"].append(b"", partition="0"),
+        TypeError,
+        "'0': name a partition of orders",
+    ),
     (
         lambda topics: topics["orders"].append(b"", timestamp=1.5),
         TypeError,
