@@ -179,32 +179,16 @@ PLAIN = BatchStamp()
 class Batches:
     """The headers of adjacent batches as rows of integers; indexing and iterating make `BatchHeader` values."""
 
-    _rows: memoryview
-    _stop: cython.Py_ssize_t
-    _problem: CorruptBatchError | None
-
     def __init__(self, rows: memoryview[int], stop: int, problem: CorruptBatchError | None = None) -> None:
-        self._rows = rows
-        self._stop = stop
-        self._problem = problem
-
-    @property
-    def rows(self) -> memoryview[int]:
+        self.rows = rows
         """Rows of `fields.ROW_SIZE` int64, one per batch."""
-        return self._rows
-
-    @property
-    def stop(self) -> int:
+        self.stop = stop
         """Position of the first byte after these batches."""
-        return self._stop
-
-    @property
-    def problem(self) -> CorruptBatchError | None:
+        self.problem = problem
         """The error at which the scan stopped; None if it reached its end or its limit."""
-        return self._problem
 
     def __len__(self) -> int:
-        return len(self._rows) // fields.ROW_SIZE
+        return len(self.rows) // fields.ROW_SIZE
 
     def __getitem__(self, index: int) -> BatchHeader:
         count = len(self)
@@ -213,7 +197,7 @@ class Batches:
         if not 0 <= index < count:
             raise IndexError(index)
         row = index * fields.ROW_SIZE
-        return BatchHeader._make(self._rows[row : row + fields.ROW_SIZE])
+        return BatchHeader._make(self.rows[row : row + fields.ROW_SIZE])
 
     def __iter__(self) -> Iterator[BatchHeader]:
         for index in range(len(self)):
@@ -221,11 +205,11 @@ class Batches:
 
     def column(self, field: str) -> memoryview[int]:
         """Return one field of every batch, by the field's name in `BatchHeader`; a view, not a copy."""
-        return self._rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
+        return self.rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
 
     def largest(self, field: str, count: int) -> int:
         """Return the largest value of a field among the first `count` batches; `count` is at least 1."""
-        row: cython.p_longlong = memory.int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
         first: cython.Py_ssize_t = BatchHeader._fields.index(field)
         found: cython.longlong = row[first]
         total: cython.Py_ssize_t = count
@@ -236,10 +220,10 @@ class Batches:
 
     def count_ascending(self, lowest: int, limit: int) -> int:
         """Return how many batches, counted from the first, have ascending last offsets within [lowest, limit]."""
-        row: cython.p_longlong = memory.int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
-        end: cython.Py_ssize_t = len(self._rows)
+        end: cython.Py_ssize_t = len(self.rows)
         at: cython.Py_ssize_t = fields.LAST_OFFSET
         while at < end and before < row[at] <= most:
             before = row[at]
@@ -248,11 +232,11 @@ class Batches:
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
         """Return how many records the batches inside the range declare; control and hidden batches are not counted."""
-        row: cython.p_longlong = memory.int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
         found: cython.longlong = 0
-        end: cython.Py_ssize_t = len(self._rows)
+        end: cython.Py_ssize_t = len(self.rows)
         at: cython.Py_ssize_t = 0
         while at < end:
             hidden: cython.longlong = row[at + fields.ATTRIBUTES] & (fields.CONTROL_MASK | fields.HIDDEN_MASK)
@@ -263,9 +247,9 @@ class Batches:
 
     def overlap(self, lowest: int, count: int) -> bool:
         """Return whether one of the first `count` v2 batches begins below `lowest` or before its predecessor ends."""
-        row: cython.p_longlong = memory.int64s_of(self._rows)
+        row: cython.p_longlong = memory.int64s_of(self.rows)
         before: cython.longlong = lowest - 1
-        end: cython.Py_ssize_t = min(fields.ROW_SIZE * count, len(self._rows))
+        end: cython.Py_ssize_t = min(fields.ROW_SIZE * count, len(self.rows))
         at: cython.Py_ssize_t = 0
         while at < end:
             if row[at + fields.BASE_OFFSET] <= before and row[at + fields.MAGIC] == fields.CURRENT_MAGIC:
