@@ -121,8 +121,6 @@ class Ratio(NamedTuple):
 
 
 class Boolean:
-    __slots__ = ()
-
     @property
     def valid(self) -> str:
         return "true or false"
@@ -155,8 +153,6 @@ class OneOf(NamedTuple):
 
 
 class TimestampTypeChoice:
-    __slots__ = ()
-
     @property
     def valid(self) -> str:
         return "one of " + ", ".join(choice.label for choice in TimestampType)
@@ -194,8 +190,6 @@ class WordList(NamedTuple):
 class ThrottledReplicas:
     """`*`, empty text, or comma-separated `partition:broker` pairs."""
 
-    __slots__ = ()
-
     @property
     def valid(self) -> str:
         return "nothing, *, or a comma-separated list of partition:broker"
@@ -211,8 +205,6 @@ class ThrottledReplicas:
 
 
 class Text:
-    __slots__ = ()
-
     @property
     def valid(self) -> str:
         return "any text"
