@@ -13,7 +13,8 @@ from typing import NamedTuple
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
 from topicfs.storage.directories.data_directory import DataDirectory
-from topicfs.storage.directories.reserve import Reserve, is_full
+from topicfs.storage.directories.reserve import Reserve
+from topicfs.storage.disk.filesystem import is_full
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition

@@ -6,7 +6,6 @@ a full disk the file is deleted, the operation is done, and the file is made aga
 accept no records, because a writer that retries would otherwise use the space first.
 """
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from topicfs.storage.disk import names
-from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.filesystem import FileSystem, is_full
 from topicfs.storage.log.parts import AppendGate
 from topicfs.storage.messages import ReportLine
 
@@ -25,13 +24,6 @@ RESERVE_BYTES = 1 << 20
 """Large enough for any of the small files of a directory with ten thousand partitions."""
 MAX_DISK_SHARE = 64
 """On a small disk, the reserve takes at most 1/64 of the disk."""
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether the error means that the disk is full, and not that the disk has failed."""
-    return error.errno in _FULL
 
 
 class _Sizes(NamedTuple):

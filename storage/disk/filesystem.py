@@ -4,6 +4,7 @@ Tests replace the disk by one that crashes, fills up and fails. Unless stated ot
 whose errno gives the reason. On a disk opened read-only, every change raises ReadOnlyError.
 """
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
@@ -12,6 +13,11 @@ from topicfs.storage.model import Buffer, Position, Timestamp
 
 Clock: TypeAlias = Callable[[], Timestamp]
 """Returns the present time in milliseconds since the epoch."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether the error means that the disk is full, and not that the disk has failed."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 class DirectoryEntry(NamedTuple):

@@ -6,18 +6,15 @@ immediately. Unlinked files are closed, because an open descriptor or a mapping 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.filesystem import FileSystem, is_full
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, view_file
 from topicfs.storage.model import Timestamp
 from topicfs.storage.segment.segment import Segment
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Retired(NamedTuple):
@@ -82,7 +79,7 @@ class Removal:
         try:
             self._files.rename(path, new_path)
         except OSError as error:
-            if error.errno not in _FULL:
+            if not is_full(error):
                 raise
             self._files.unlink(path)
             return False

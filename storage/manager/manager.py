@@ -21,7 +21,7 @@ from topicfs.storage.config.live_settings import reloaded_config
 from topicfs.storage.directories.checkpoints import CheckpointWriter, name_of
 from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.offline_partition import loaded_logs
-from topicfs.storage.directories.reserve import is_full
+from topicfs.storage.disk.filesystem import is_full
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
 from topicfs.storage.engine import Cancel, Listeners, Partition
