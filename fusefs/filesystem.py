@@ -411,7 +411,7 @@ class TopicFileSystem:
 
     @contextmanager
     def _reporting(self, path: str) -> Iterator[None]:
-        """Report an error of the block, and raise it as a FileError. Not for the requests of every read or write."""
+        """Report an error of the block, and raise it as a FileError. Common operations do this without a block, faster."""
         try:
             yield
         except Exception as error:

@@ -34,7 +34,7 @@ class LogNode(FileNode):
         """Raise FileError (ESTALE) if the file's topic was deleted."""
 
     def begin_write(self) -> None:
-        """Begin a write. After a write, the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
+        """Begin a write, after which the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
         self.check_exists()
 
     def write_failed(self) -> None:

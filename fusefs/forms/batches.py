@@ -44,7 +44,7 @@ _NOT_SHOWN = fields.CONTROL_MASK | fields.HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
 """Limit on the total size of the records in a write that are encoded again."""
 _ONE_BATCH_BYTES = 2**31 - 1
-"""No limit: a batch that is encoded again is not split, and the log checks its size."""
+"""More than any batch has: a batch that is encoded again is not split, and the log checks its size."""
 
 
 class RawBatches:

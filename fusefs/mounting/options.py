@@ -26,7 +26,7 @@ class MountOptions:
     """All options of `topicfs mount`, with their defaults, which are defined only here."""
 
     directories: tuple[Path, ...]
-    """The data directories. A missing directory is created. Empty for an engine without directories."""
+    """The data directories; a missing one is created. For an engine without directories, this is ()."""
     mountpoint: Path
     """An existing directory, outside the data directories."""
     nonempty: bool = False

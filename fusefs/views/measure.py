@@ -223,7 +223,7 @@ class Measure:
             self._advancing.release()
 
     def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
-        """Measure until all records, about `max_bytes` of batches or records, or `position` is known (blocking).
+        """Measure (blocking) all records, or about `max_bytes` of batches or records, or up to `position`.
 
         Return True if all positions are known. Raises SegmentDeletedError, and the errors of the request's allowance.
         """

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from topicfs.storage.model import Offset
 
 ENTRY_INTERVAL = 64 * 1024
-"""Minimum bytes of text between two entries; the last batch before an entry may exceed it."""
+"""Minimum bytes of text between two entries. Entries are between batches, so there may be one batch more."""
 MAX_BATCH_INTERVAL = 1024 * 1024
 """Maximum bytes of batches between two entries, for batches that render to little text. One batch may exceed it."""
 
