@@ -22,7 +22,7 @@ def log():
 
 
 def ask(log, sequence, *, epoch=0):
-    return log.appender.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
+    return log.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
 
 
 def test_a_transaction_begins_with_its_guard(log):
