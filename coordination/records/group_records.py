@@ -154,6 +154,24 @@ def write_group_key(group: str) -> bytes:
     return with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
 
 
+class KeysOfGroups(dict[str, set[bytes]]):
+    """The keys of groups' records, by group."""
+
+    def take(self, key: bytes, value: bytes | None) -> None:
+        """Apply a record. The group's name follows the type in `key`; a key without a name is ignored."""
+        size = int.from_bytes(key[2:4], "big", signed=True)
+        content = key[4 : 4 + size]
+        if size < 0 or len(content) < size:
+            return
+        group = content.decode(errors="replace")
+        if value is not None:
+            self.setdefault(group, set()).add(key)
+        elif group in self:
+            self[group].discard(key)
+            if not self[group]:
+                del self[group]
+
+
 def number_and_rest(data: bytes) -> tuple[int, bytes]:
     """Return the leading int16 (the type of a key, the version of a value) and the remaining bytes."""
     if len(data) < 2:

@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from topicfs.coordination.records.group_records import number_and_rest, version_and_rest, with_number
-from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import Schema, parse_fields
 
 VERSION = 0
@@ -93,17 +92,6 @@ def read_group_key(key: bytes) -> GroupRecordKey | None:
         fields = MEMBER_KEY.read(rest, VERSION)
         return GroupRecordKey(record, fields["groupId"], fields["memberId"])
     return GroupRecordKey(record, GROUP_KEY.read(rest, VERSION)["groupId"])
-
-
-def other_group(key: bytes) -> str | None:
-    """Return the group name in a key of another kind of group; None for other keys. Raises CorruptBatchError."""
-    number, rest = number_and_rest(key)
-    if number not in OTHER_GROUPS:
-        return None
-    length = int.from_bytes(rest[:2], "big")
-    if len(rest) < 2 + length:
-        raise CorruptBatchError(2, "the length of the group name exceeds the key")
-    return rest[2 : 2 + length].decode(errors="replace")
 
 
 def write_epoch(epoch: int, metadata_hash: int) -> bytes:

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import RLock
 
+from topicfs.coordination.records.group_records import KeysOfGroups, number_and_rest
 from topicfs.coordination.records.share_group_records import (
+    OTHER_GROUPS,
     GroupRecord,
     GroupRecordKey,
     GroupTopic,
     GroupTopics,
-    other_group,
     read_epoch,
     read_group_key,
     read_topics,
@@ -27,7 +28,6 @@ from topicfs.coordination.shares.coordinator_topic import CoordinatorTopic, Topi
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Partition
-from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import Offset
 
 TOPIC = names.CONSUMER_OFFSETS
@@ -50,8 +50,8 @@ class GroupRecords:
 
     def __init__(self) -> None:
         self.groups: dict[str, KnownGroup] = {}
-        self._others: dict[str, set[bytes]] = {}
-        """The keys of records that belong to other kinds of groups, by group."""
+        self._others = KeysOfGroups()
+        """The groups of other kinds."""
 
     def is_other(self, group: str) -> bool:
         return group in self._others
@@ -61,25 +61,12 @@ class GroupRecords:
         del offset
         key = read_group_key(record.key)
         if key is None:
-            self._replay_other(record)
+            if number_and_rest(record.key)[0] in OTHER_GROUPS:
+                self._others.take(record.key, record.value)
         elif record.value is None:
             self._delete(key)
         else:
             self._put(key, record.value)
-
-    def _replay_other(self, record: TopicRecord) -> None:
-        try:
-            group = other_group(record.key)
-        except CorruptBatchError:
-            return  # The coordinator of that kind of group reports the error.
-        if group is None:
-            return
-        if record.value is not None:
-            self._others.setdefault(group, set()).add(record.key)
-        elif group in self._others:
-            self._others[group].discard(record.key)
-            if not self._others[group]:
-                del self._others[group]
 
     def _put(self, key: GroupRecordKey, value: bytes) -> None:
         known = self.groups.setdefault(key.group, KnownGroup())

@@ -14,6 +14,7 @@ from topicfs.coordination.groups.coordinator import GroupCoordinator
 from topicfs.coordination.groups.offsets import OffsetStore
 from topicfs.coordination.records.group_records import (
     GROUP_TYPE,
+    KeysOfGroups,
     number_and_rest,
     read_committed_offset,
     read_key,
@@ -34,25 +35,6 @@ LOAD_BUFFER_BYTES = 5 << 20
 """Kafka's offsets.load.buffer.size."""
 
 
-@dataclass(slots=True)
-class OtherGroups:
-    """The groups that use newer protocols, found by their records' keys. Queues are excluded: see `Runner.is_other`."""
-
-    keys: dict[str, set[bytes]] = field(default_factory=dict)
-
-    def take(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record. Its key begins with the group's name."""
-        group = _first_string(key)
-        if group is None:
-            return
-        if value is not None:
-            self.keys.setdefault(group, set()).add(key)
-        elif group in self.keys:
-            self.keys[group].discard(key)
-            if not self.keys[group]:
-                del self.keys[group]
-
-
 class LoadedGroups(NamedTuple):
     """Statistics of a loaded partition."""
 
@@ -68,7 +50,7 @@ class GroupLoader:
 
     coordinator: GroupCoordinator
     offsets: OffsetStore
-    others: OtherGroups
+    others: KeysOfGroups
     stop: Callable[[], bool] = lambda: False
     records: int = 0
     unknown_types: set[int] = field(default_factory=set)
@@ -125,12 +107,3 @@ class GroupLoader:
             position = read_committed_offset(record.key, record.value)
             assert position is not None
             self.offsets.take(position, Offset(record.offset), producer_id)
-
-
-def _first_string(key: bytes) -> str | None:
-    """Return the string that follows the type in a key; None if the key has no string there."""
-    size = int.from_bytes(key[2:4], "big", signed=True)
-    content = key[4 : 4 + size]
-    if size < 0 or len(content) < size:
-        return None
-    return content.decode(errors="replace")

@@ -356,7 +356,7 @@ class Runner:
         has the name.
         """
         shard = self.shard_of(group)
-        if shard is not None and group in shard.others.keys:
+        if shard is not None and group in shard.others:
             return True
         is_known = shard is not None and group in shard.coordinator.groups
         return not is_known and self.engine.share_groups.exists(group)

@@ -19,8 +19,9 @@ from topicfs.coordination.groups.group import EMPTY, Group
 from topicfs.coordination.groups.offsets import OffsetStore, TopicIds
 from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.requests import Code, CommitReply, OffsetCommitRequest, Write
-from topicfs.coordination.groups.runtime.loader import GroupLoader, OtherGroups
+from topicfs.coordination.groups.runtime.loader import GroupLoader
 from topicfs.coordination.groups.timers import Timers
+from topicfs.coordination.records.group_records import KeysOfGroups
 from topicfs.coordination.records.share_group_records import GroupRecord
 from topicfs.storage import errors
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -94,7 +95,8 @@ class Shard:
             self.timers, limits=limits, log=self.log, new_id=lambda: str(uuid.uuid4()), changed=changed
         )
         self.offsets = OffsetStore(limits, topic_ids, self.log)
-        self.others = OtherGroups()
+        self.others = KeysOfGroups()
+        """The groups that use newer protocols. Queues are excluded: see `Runner.is_other`."""
 
     # Loading and unloading.
 
@@ -163,7 +165,7 @@ class Shard:
 
     def holds(self, group: str) -> bool:
         """Return whether the partition has records of a group."""
-        return group in self.coordinator.groups or group in self.offsets.groups() or group in self.others.keys
+        return group in self.coordinator.groups or group in self.offsets.groups() or group in self.others
 
     # Writing.
 

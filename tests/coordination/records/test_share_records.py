@@ -12,7 +12,6 @@ from topicfs.coordination.records.share_group_records import (
     GroupRecordKey,
     GroupTopic,
     GroupTopics,
-    other_group,
     read_epoch,
     read_group_key,
     read_topics,
@@ -20,8 +19,11 @@ from topicfs.coordination.records.share_group_records import (
     write_group_key,
     write_topics,
 )
+from topicfs.coordination.shares.coordinator_topic import TopicRecord
+from topicfs.coordination.shares.memberships import GroupRecords
 from topicfs.coordination.shares.state.store import coordinator_name
 from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Offset
 from topicfs.storage.partitioning import coordinator_partition
 
 T = 1_700_000_000_000
@@ -116,12 +118,25 @@ def test_the_records_of_a_groups_members():
 
 
 @pytest.mark.parametrize(
-    ("key", "group"),
-    [("0002000167", "g"), ("00010002676700017400000003", "gg"), ("0003000167", "g"), ("000b000167", None)],
+    ("key", "group", "is_other"),
+    [
+        ("0002000167", "g", True),
+        ("00010002676700017400000003", "gg", True),
+        ("0003000167", "g", True),
+        ("000b000167", "g", False),
+        ("0010000167", "g", False),
+    ],
 )
-def test_names_of_other_groups_are_known(key, group):
+def test_names_of_other_groups_are_known(key, group, is_other):
     """A record of a consumer group shows that a share group cannot have this name.
 
     Such a record holds a position or the state of the group.
     """
-    assert group == other_group(bytes.fromhex(key))
+    records, key = GroupRecords(), bytes.fromhex(key)
+    records.replay(TopicRecord(key, write_epoch(3, 0)), Offset(0))
+
+    assert is_other == records.is_other(group)
+
+    records.replay(TopicRecord(key, None), Offset(1))
+
+    assert not records.is_other(group)
