@@ -48,13 +48,13 @@ class ScrubbedPartition:
     """False if a call of `replicas` opens the logs, which then stay open until the engine closes."""
 
 
-Told = Callable[[ScrubFinding], None]
+Tell = Callable[[ScrubFinding], None]
 
 
 class PartitionScrub:
     """Scrubs all segments of a partition, or a single segment."""
 
-    def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
+    def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Tell) -> None:
         self._partition = partition
         self._counts = counts
         self._tell = tell

@@ -17,7 +17,7 @@ from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
 from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
-from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition, Tell
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.disk import names
@@ -109,7 +109,6 @@ _MAX_KEPT_FINDINGS = 1000
 
 _LOGGER = logging.getLogger(__name__)
 
-Tell = Callable[[ScrubFinding], None]
 Advance = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
 
