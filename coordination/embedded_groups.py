@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.rebalance import GroupLimits
-from topicfs.coordination.groups.runtime.service import EmbeddedGroups, GroupOverrides
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups, GroupsOwner
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import Clock
 
 MS_A_MINUTE = 60_000
-
-
-class GroupsOwner(Engine, GroupOverrides, Protocol):
-    """An engine that also stores the settings of groups."""
 
 
 def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> EmbeddedGroups:
@@ -28,7 +21,6 @@ def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> Embe
         retention_ms=config.offsets_retention_minutes * MS_A_MINUTE,
     )
     return EmbeddedGroups(
-        engine,
         engine,
         clock=clock,
         limits=limits,

@@ -6,12 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.groups.runtime.service import EmbeddedGroups
-from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.listener.address import Endpoint
 from topicfs.listener.counts import ListenerCounts
 from topicfs.listener.errors import RefusedError
@@ -22,10 +20,15 @@ from topicfs.storage.checkpoints.identifiers import decode_id, new_id
 from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import TRANSACTION_STATE
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values
+
+if TYPE_CHECKING:
+    from topicfs.coordination.groups.runtime.service import EmbeddedGroups, GroupsOwner
+    from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 
 
 class LocalPartition(Partition, Protocol):
@@ -99,14 +102,28 @@ class Broker:
         self._changes = 0
         self._lock = threading.Lock()
         self._cancel = engine.listen(self._topics_changed)
-        groups = cast(EmbeddedGroups, engine.groups)
-        groups.client_requests.begin()
-        self.transactions = TransactionCoordinator(engine, groups, config, system_clock)
-        self.transactions.start()
+        cast("GroupsOwner", engine).serves_clients = True
+        self._making = threading.Lock()
+        self._transactions: TransactionCoordinator | None = None
+        if TRANSACTION_STATE in engine.topics():
+            self.transactions()  # Transactions of an earlier run may have to be ended.
 
     def close(self) -> None:
         self._cancel()
-        self.transactions.close()
+        with self._making:
+            if self._transactions is not None:
+                self._transactions.close()
+
+    def transactions(self) -> TransactionCoordinator:
+        """Return the coordinator of transactional ids. It is imported on first use, to start faster."""
+        with self._making:
+            if self._transactions is None:
+                from topicfs.coordination.transactions.coordinator import TransactionCoordinator
+
+                groups = cast("EmbeddedGroups", self.engine.groups)
+                self._transactions = TransactionCoordinator(self.engine, groups, self.config, system_clock)
+                self._transactions.start()
+            return self._transactions
 
     def turn(self) -> AbstractContextManager[None]:
         """Context manager: handle a request. Only a few requests are handled at the same time."""

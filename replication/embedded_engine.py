@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class EmbeddedEngine(LogManager):
     """Implements coordination.engine.Engine. Made by `replication.open_engine`."""
 
+    serves_clients = False
+
     def __init__(
         self,
         directories: Directories,
@@ -33,19 +35,17 @@ class EmbeddedEngine(LogManager):
     ) -> None:
         super().__init__(directories, registry, warnings, topics)
         self._making = Lock()
-        self._made = None if directories.read_only else self._make_above()
+        self._made: EmbeddedServices | None = None
 
     @property
     def _above(self) -> EmbeddedServices:
+        """The services that use the logs, made on first use: importing them takes a tenth of a server's start."""
         with self._making:
-            self._made = self._made or self._make_above()
+            if self._made is None:
+                from topicfs.replication.embedded_services import EmbeddedServices
+
+                self._made = EmbeddedServices(self, self._directories, self._warnings.add)
             return self._made
-
-    def _make_above(self) -> EmbeddedServices:
-        """Make the services that use the logs, on first use: their imports are slow, and most readers need none."""
-        from topicfs.replication.embedded_services import EmbeddedServices
-
-        return EmbeddedServices(self, self._directories, self._warnings.add)
 
     @property
     def scrubber(self) -> Scrubber:

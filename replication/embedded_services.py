@@ -6,7 +6,8 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from topicfs.coordination.embedded_groups import GroupsOwner, make_groups
+from topicfs.coordination.embedded_groups import make_groups
+from topicfs.coordination.groups.runtime.service import GroupsOwner
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Timestamp

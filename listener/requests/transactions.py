@@ -80,7 +80,7 @@ def init_producer_id(broker: Broker, request: Request) -> Values:
             return
         expected = None if known.epoch == -1 else known
         with broker.rest():
-            found = broker.transactions.init_producer_id(name, values["transactionTimeoutMs"], expected)
+            found = broker.transactions().init_producer_id(name, values["transactionTimeoutMs"], expected)
 
     code = _code(init, knows_fenced=request.version >= INIT_KNOWS_FENCED)
     return {
@@ -129,9 +129,9 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
     else:
         name, run = one["transactionalId"], _run(one)
         client = NEWER if version >= ADD_SINCE_SEVERAL else OLDER
-        ask = partial(broker.transactions.add_partitions, name, run, places, client)
+        ask = partial(broker.transactions().add_partitions, name, run, places, client)
         if one.get("verifyOnly", False):
-            ask = partial(broker.transactions.check_partitions, name, run, places)
+            ask = partial(broker.transactions().check_partitions, name, run, places)
         with broker.rest():
             code = _code(ask, knows_fenced=version >= KNOWS_FENCED)
         codes = dict.fromkeys(places, code)
@@ -149,7 +149,7 @@ def add_offsets_to_txn(broker: Broker, request: Request) -> Values:
     def add() -> None:
         partition = groups_of(broker).coordinator_partition(values["groupId"])
         place = TopicPartition(partition.topic, partition.number)
-        broker.transactions.add_partitions(values["transactionalId"], _run(values), [place], OLDER)
+        broker.transactions().add_partitions(values["transactionalId"], _run(values), [place], OLDER)
 
     with broker.rest():
         code = _code(add, knows_fenced=request.version >= KNOWS_FENCED)
@@ -184,9 +184,9 @@ def verified(
     if asked:
         try:
             if adds:
-                broker.transactions.add_partitions(name, run, asked, NEWER)
+                broker.transactions().add_partitions(name, run, asked, NEWER)
             else:
-                broker.transactions.check_partitions(name, run, asked)
+                broker.transactions().check_partitions(name, run, asked)
         except RequestError as error:
             return {**found, **dict.fromkeys(asked, error)}
     return found
@@ -280,7 +280,7 @@ def end_txn(broker: Broker, request: Request) -> Values:
 
     def end() -> None:
         nonlocal after
-        after = broker.transactions.end(values["transactionalId"], asked)
+        after = broker.transactions().end(values["transactionalId"], asked)
 
     with broker.rest():
         code = _code(end, knows_fenced=version >= KNOWS_FENCED)
@@ -299,7 +299,7 @@ def write_txn_markers(broker: Broker, request: Request) -> Values:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         kind = ControlType.COMMIT if one["transactionResult"] else ControlType.ABORT
         marker = EndTransactionMarker(kind, one["coordinatorEpoch"])
-        return _code(partial(broker.transactions.write_marker, place, _run(one), marker))
+        return _code(partial(broker.transactions().write_marker, place, _run(one), marker))
 
     with broker.rest():
         markers = [
@@ -334,7 +334,7 @@ def list_transactions(broker: Broker, request: Request) -> Values:
     duration, now = values.get("durationFilter", -1), system_clock()
     unknown = [state for state in values["stateFilters"] if state not in STATUSES]
     try:
-        listed = broker.transactions.listed()
+        listed = broker.transactions().listed()
     except RequestError as error:
         return {
             "errorCode": error.code,
@@ -367,7 +367,7 @@ def describe_transactions(broker: Broker, request: Request) -> Values:
 def _described(broker: Broker, name: str) -> Values:
     try:
         with broker.rest():
-            one = broker.transactions.describe(name)
+            one = broker.transactions().describe(name)
     except RequestError as error:
         return {"errorCode": error.code, "transactionalId": name}
     topics: dict[str, list[int]] = {}

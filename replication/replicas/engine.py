@@ -114,6 +114,8 @@ class ReplicatedEngine:
         self.producers = ProducerRegistry(*copies)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
+    serves_clients = False
+
     # Queries.
 
     @property

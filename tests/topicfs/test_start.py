@@ -86,23 +86,44 @@ def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
     assert [] == sorted(set(unwanted) & set(ran.stderr.split()))
 
 
+SERVER = """
+import sys
+from contextlib import closing
+from pathlib import Path
+from topicfs.listener.address import Endpoint
+from topicfs.listener.listener import Listener, ListenerOptions
+from topicfs.replication import open_directories
+from topicfs.storage.config.broker import EngineConfig
+
+with (
+    closing(open_directories([Path(sys.argv[1])])) as engine,
+    closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener,
+):
+    listener.serve(engine, EngineConfig())
+    print(*sys.modules)
+"""
+
+
 def test_a_server_imports_what_it_needs(tmp_path):
-    """`topicfs serve` imports nothing of TLS, of users, of duties or of a mount before it needs them."""
-    program = "import sys, topicfs\nwith topicfs.serve(sys.argv[1]): print(*sys.modules)"
-    command = [sys.executable, "-c", program, tmp_path / "data"]
+    """A listener imports no code of TLS, users, groups, transactions or duties before it needs this code."""
+    command = [sys.executable, "-c", SERVER, tmp_path / "data"]
     imported = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     ).stdout.split()
     assert "topicfs.listener.requests.table" in imported
-    unneeded = (
+    unneeded = {
         "ssl",
         "hmac",
         "trio",
         "pyfuse3",
+        "topicfs.coordination.groups",
+        "topicfs.coordination.transactions",
+        "topicfs.listener.requests.fetch",
         "topicfs.listener.security.users",
         "topicfs.storage.compaction",
-    )
-    assert [] == sorted({*unneeded, "topicfs.storage.staging.area", "topicfs.fusefs.tree"} & {*imported})
+        "topicfs.storage.staging.area",
+    }
+    assert [] == sorted(unneeded & {*imported})
 
 
 def test_each_command_has_a_short_line_in_the_help(topicfs):

@@ -51,10 +51,6 @@ class ClientRequests:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def begin(self) -> None:
-        """Keep Kafka clients that were members when the previous process ended. Call this before groups are used."""
-        self._runner.serves_clients = True
-
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, which is created if it does not exist."""
 

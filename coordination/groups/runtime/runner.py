@@ -109,15 +109,22 @@ class Runner:
     """The thread that serves an engine's groups, with its timers, members and shards."""
 
     def __init__(
-        self, engine: Engine, *, clock: Clock, limits: GroupLimits, partitions: int, follows: bool
+        self,
+        engine: Engine,
+        *,
+        clock: Clock,
+        limits: GroupLimits,
+        partitions: int,
+        follows: bool,
+        serves_clients: Callable[[], bool],
     ) -> None:
         self.engine = engine
         self.read_only = engine.read_only or follows
         """True if the engine is read-only, or if it follows another engine. Groups can then be shown, but not
         changed.
         """
-        self.serves_clients = False
-        """True if Kafka clients may be members. Clients do not end with this process, so their groups keep them."""
+        self.serves_clients = serves_clients
+        """Returns whether Kafka clients may be members."""
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
@@ -292,7 +299,7 @@ class Runner:
                 local.member.end(GroupError(CLOSED))
         for shard in self.shards.values():
             if shard.state is ShardState.ACTIVE and not self.read_only:
-                self._guarded(partial(shard.end, serves_clients=self.serves_clients))
+                self._guarded(partial(shard.end, serves_clients=self.serves_clients()))
             shard.unload()
         self._run_postponed()
 
@@ -389,7 +396,7 @@ class Runner:
         )
         shard.load(lambda: self._closed)
         if not self.read_only:
-            shard.begin(serves_clients=self.serves_clients)
+            shard.begin(serves_clients=self.serves_clients())
 
     # Topics.
 

@@ -33,8 +33,11 @@ from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.producers.append import VerificationGuard
 
 
-class GroupOverrides(Protocol):
-    """The store of the settings of groups."""
+class GroupsOwner(Engine, Protocol):
+    """An engine that stores its groups, and their settings."""
+
+    serves_clients: bool
+    """True if Kafka clients may be members. Clients do not end with this process, so their groups keep them."""
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
         """Return a snapshot of the settings of each group that differ from the defaults."""
@@ -48,19 +51,24 @@ class EmbeddedGroups:
 
     def __init__(
         self,
-        engine: Engine,
-        overrides: GroupOverrides,
+        engine: GroupsOwner,
         *,
         clock: Clock,
         limits: GroupLimits,
         partitions: int,
-        follows: bool = False,
+        follows: bool,
     ) -> None:
         """Make the service. `follows`: another engine leads the logs, so this service writes nothing."""
         self._engine = engine
-        self._overrides = overrides
         self._clock = clock
-        self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions, follows=follows)
+        self._runner = Runner(
+            engine,
+            clock=clock,
+            limits=limits,
+            partitions=partitions,
+            follows=follows,
+            serves_clients=lambda: engine.serves_clients,
+        )
         self.client_requests = ClientRequests(self._runner)
         engine.listen(self._runner.topics_changed)
 
@@ -291,7 +299,7 @@ class EmbeddedGroups:
             raise _unknown(name) from None
         if code is not Code.NONE:
             raise error_of(code, name, shard.cause)
-        self._overrides.put_group_overrides(name, {})
+        self._engine.put_group_overrides(name, {})
 
     def _find(self, name: str) -> tuple[Shard, Group]:
         shard = self._runner.shard_of(name)
@@ -311,7 +319,7 @@ class EmbeddedGroups:
         return list_group(GROUP_SETTINGS, *self._lenient(group))
 
     def _lenient(self, group: str) -> tuple[GroupConfig, Mapping[str, str]]:
-        overrides = self._overrides.group_overrides().get(group, {})
+        overrides = self._engine.group_overrides().get(group, {})
         try:
             return GroupConfig.from_overrides(overrides), overrides
         except errors.InvalidConfigError:
@@ -323,11 +331,11 @@ class EmbeddedGroups:
         self._runner.call(lambda: self._alter_config(group, changes))
 
     def _alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
-        merged = merge_group_overrides(self._overrides.group_overrides().get(name, {}), changes)
+        merged = merge_group_overrides(self._engine.group_overrides().get(name, {}), changes)
         _, group = self._find(name)
         if "assignor" in changes and group.members:
             raise _not_empty(group)
-        self._overrides.put_group_overrides(name, merged)
+        self._engine.put_group_overrides(name, merged)
 
     # Members.
 
