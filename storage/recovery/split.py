@@ -56,7 +56,8 @@ def split_segment(segment: Segment, directory: SegmentDirectory, settings: Segme
     size = segment.log.size()
     copied = 0
     for window in windows(segment.log, 0, size):
-        ascending = _count_ascending(window.batches, end_offset)
+        # Batches after those whose offsets ascend are damaged.
+        ascending = window.batches.count_ascending(end_offset, 2**63 - 1)
         for batch_range in _batch_ranges(window.batches, ascending, parts[-1].base_offset, end_offset):
             _copy(window, batch_range, part_at(batch_range.base_offset))
         if ascending:
@@ -72,15 +73,6 @@ def split_segment(segment: Segment, directory: SegmentDirectory, settings: Segme
         part.close()
     _rename(parts, directory.path, directory.files)
     return [part.base_offset for part in parts]
-
-
-def _count_ascending(batches: Batches, end_offset: Offset) -> int:
-    """Return how many batches, counted from the first, ascend from `end_offset`; the batches after them are damaged."""
-    for index, batch in enumerate(batches):
-        if batch.last_offset < end_offset:
-            return index
-        end_offset = batch.end_offset
-    return len(batches)
 
 
 def _batch_ranges(
