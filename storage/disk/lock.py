@@ -108,7 +108,8 @@ class DirectoryLock:
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
-            raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
+            holder = _conflicting_lock(descriptor)
+            raise DirectoryLockedError(self.directory, holder and holder.pid) from None
         # Change the lock to a shared lock in a single step, so that the first byte is never unlocked.
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
 
@@ -137,21 +138,13 @@ def find_holder(directory: Path) -> LockHolder | None:
             # The owner released the lock and deleted its file a moment ago.
             return None
         try:
-            kind, pid = _conflicting_lock(descriptor)
+            return _conflicting_lock(descriptor)
         finally:
             os.close(descriptor)
-    if kind == fcntl.F_UNLCK:
-        return None
-    return LockHolder(pid if pid > 0 else None, is_this_engine=kind == fcntl.F_RDLCK)
 
 
-def _holder(descriptor: int) -> int | None:
-    kind, pid = _conflicting_lock(descriptor)
-    return pid if kind != fcntl.F_UNLCK and pid > 0 else None
-
-
-def _conflicting_lock(descriptor: int) -> tuple[int, int]:
-    """Return the type and the process ID of a lock on the first byte, which every owner locks (F_GETLK)."""
+def _conflicting_lock(descriptor: int) -> LockHolder | None:
+    """Return the holder of a lock on the first byte, which every owner locks (F_GETLK); None if there is no lock."""
     if sys.platform == "darwin":
         _, _, pid, kind, _ = _FLOCK.unpack(
             fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET))
@@ -160,7 +153,9 @@ def _conflicting_lock(descriptor: int) -> tuple[int, int]:
         kind, _, _, _, pid = _FLOCK.unpack(
             fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         )
-    return kind, pid
+    if kind == fcntl.F_UNLCK:
+        return None
+    return LockHolder(pid if pid > 0 else None, is_this_engine=kind == fcntl.F_RDLCK)
 
 
 def _identity(status: os.stat_result) -> _Identity:
