@@ -99,7 +99,9 @@ class Rewriter:
         decision = self._decide(batch)
         if not header.is_control and not tombstones_stay(header, modified=modified, params=self._params):
             survivors.drop_tombstones(marks, first, last)
-        stay = 0 if decision.discard_records else _count_kept(batch, marks)
+        stay = last - first if header.is_control else survivors.count_staying(marks, first, last)
+        if decision.discard_records:
+            stay = 0
         self.records_kept += stay
         if not stay:
             if not decision.keeps_header or header.magic < CURRENT_MAGIC:
@@ -183,11 +185,6 @@ def _complete_before(columns: Columns, record: int, end_offset: Offset) -> Offse
 
 def _record_start(columns: Columns, number: int) -> int:
     return columns.batches[number - 1].record_end if number else 0
-
-
-def _count_kept(batch: _Batch, marks: bytearray) -> int:
-    first, last = batch.start, batch.header.record_end
-    return last - first if batch.header.is_control else survivors.count_staying(marks, first, last)
 
 
 def _emptied(header: BatchHeader) -> bytearray:
