@@ -60,7 +60,7 @@ DATA_DIRECTORY_FILES = frozenset({
 """Plain files that identify a data directory. `.lock` does not, because other programs use that name too."""
 
 OWN_COPY_SUFFIX = ".own.deleted"
-"""Suffix of the copy that will replace a file with other hard links. A copy that an interruption left is removed."""
+"""Suffix of the copy that will replace a file with other hard links. Loading removes a copy that was left behind."""
 VIEW_SUFFIX = ".view"
 """Suffix of a mount's cache of the positions at which a segment's rendered records begin; a broker ignores it."""
 

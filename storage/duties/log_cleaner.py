@@ -1,6 +1,6 @@
 """The cleaner: the duty that compacts logs, the dirtiest first (kafka-storage.md#cleaning-choice, Kafka's LogCleaner).
 
-Appends, reads and other duties continue during its passes. Code that removes segments first claims the log. After
+Appends, reads and other duties continue during its passes. Before code removes segments, it claims the log. After
 each round the cleaner applies retention to the compacted logs. A log with a damaged batch is not cleaned until it is
 loaded again.
 """

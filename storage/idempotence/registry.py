@@ -43,7 +43,7 @@ class PartitionProgress:
     ahead: int = 0
     """Number of records after the input's position that this partition already has."""
     sequence: int = 0
-    """The last run's next sequence number when the entry was written."""
+    """The sequence number that the last run would have used next, when the entry was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class LogProducers:
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """Flush the snapshots that were written. Blocks. Not part of a roll, because appends wait for the roll."""
+        """Flush the written snapshots. Blocks. A roll leaves this to a later flush, as appends wait for the roll."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):

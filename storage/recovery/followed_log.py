@@ -135,7 +135,7 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Read the batches after the last known one, and return their end. A `sealed` file has only batches."""
+        """Read the batches after the last known one, and return their end. A `sealed` file must have no other bytes."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"the file had {segment.size} bytes before")

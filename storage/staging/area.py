@@ -229,7 +229,7 @@ class StagingArea:
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of committed writes, and abandoned staged files. Raises CorruptionError, OSError."""
+        """Remove staged files of committed writes, and old unsubmitted files. Raises CorruptionError, OSError."""
         found = self._listed()
         submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:
