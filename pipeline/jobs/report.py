@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -54,30 +53,23 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
     """Count all records, and write the page atomically; return sorted `ROWS`. Raises StorageError, OSError."""
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
-    numbers = _counted(spark, options)
+    partitions, pieces = find_parts(options.place, options.topics)
+    tasks = pack([bytes_of(one) for one in pieces], task_bytes=options.task_bytes)
+    place = options.place.resolved()
+    inputs = [(place, pieces[task.start : task.stop]) for task in tasks]
+    numbers = merged([*map(PartitionNumbers, partitions), *in_tasks(spark, _collect, inputs)])
     groups = find_lags(options.place, options.topics)
+    rows = []
     for one in numbers:
         one.groups = groups.get(one.partition, ())
+        sizes = one.records, one.segments, one.log_bytes, one.stored.uncompressed_bytes
+        rows.append((*one.partition, *sizes, one.first_time, one.last_time, list(one.groups)))
     if options.output is not None:
         text = page(numbers, place=str(options.place), now_ms=options.now_ms, top=options.top)
         beside = options.output.absolute().with_name(f".{options.output.name}.{uuid4().hex}")
         # A reader sees the old page or the new one.
         write_atomically(NativeFileSystem(), options.output.absolute(), text.encode(), temporary=beside)
-    return spark.createDataFrame([_row(one) for one in numbers], ROWS)
-
-
-def _row(numbers: PartitionNumbers) -> tuple[Any, ...]:
-    one, stored = numbers, numbers.stored
-    plain = one.records, one.segments, one.log_bytes, stored.uncompressed_bytes, one.first_time, one.last_time
-    return (*one.partition, *plain, list(one.groups))
-
-
-def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:
-    partitions, pieces = find_parts(options.place, options.topics)
-    tasks = pack([bytes_of(one) for one in pieces], task_bytes=options.task_bytes)
-    place = options.place.resolved()
-    inputs = [(place, pieces[task.start : task.stop]) for task in tasks]
-    return merged([*map(PartitionNumbers, partitions), *in_tasks(spark, _collect, inputs)])
+    return spark.createDataFrame(rows, ROWS)
 
 
 def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[PartitionNumbers]:
