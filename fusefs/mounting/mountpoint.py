@@ -265,16 +265,17 @@ def unmount_command(mountpoint: str, *, lazily: bool) -> None:
         command = [fusermount, "-u", *(["-z"] if lazily else []), mountpoint]
     else:
         raise MountError("fusermount3 is missing; install the package fuse3")
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline, last = time.monotonic() + BUSY_SECONDS, False
     while True:
         result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words and a path
         if not result.returncode:
             return
-        users = list(_users(mountpoint)) if "busy" in result.stderr else []
-        if users and time.monotonic() > deadline:
+        busy = "busy" in result.stderr
+        if last and busy and (users := list(_users(mountpoint))):
             raise MountError(
                 f"{mountpoint}: is in use by {', '.join(users)}; end these programs or let them leave the directory"
             )
-        if "busy" not in result.stderr or time.monotonic() > deadline:
+        if last or not busy:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
         time.sleep(BUSY_PAUSE_SECONDS)  # The kernel does not report when a mount is no longer busy.
+        last = time.monotonic() > deadline
