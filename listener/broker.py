@@ -105,12 +105,14 @@ class Broker:
         cast("GroupsOwner", engine).serves_clients = True
         self._making = threading.Lock()
         self._transactions: TransactionCoordinator | None = None
+        self._closed = False
         if TRANSACTION_STATE in engine.topics():
             self.transactions()  # Transactions of an earlier run may have to be ended.
 
     def close(self) -> None:
         self._cancel()
         with self._making:
+            self._closed = True
             if self._transactions is not None:
                 self._transactions.close()
 
@@ -122,7 +124,8 @@ class Broker:
 
                 groups = cast("EmbeddedGroups", self.engine.groups)
                 self._transactions = TransactionCoordinator(self.engine, groups, self.config, system_clock)
-                self._transactions.start()
+                if not self._closed:
+                    self._transactions.start()
             return self._transactions
 
     def turn(self) -> AbstractContextManager[None]:
@@ -181,6 +184,9 @@ class Broker:
         with self._lock:
             self._changes += 1
             self._by_id = None
+        if self._transactions is None and TRANSACTION_STATE in self.engine.topics():
+            # A failed directory is in service again. This thread may hold locks of the engine, so another one begins.
+            threading.Thread(target=self.transactions, name="start of transactions", daemon=True).start()
 
 
 def names_in(one: Values) -> Values:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from testing.broker.libraries import Java
+from tests.doubles.waiting import wait_until
 from tests.listener.serving import Served, serve
 from tests.listener.test_command import PROGRAM
 from topicfs.protocol.transaction_messages import (
@@ -24,6 +25,7 @@ from topicfs.protocol.transaction_messages import (
     TXN_OFFSET_COMMIT,
 )
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import TRANSACTION_STATE
 from topicfs.storage.model import Isolation
 
 TIMEOUT_SECONDS = 60.0
@@ -52,6 +54,17 @@ def consumed(
                 assert count == len(found)
                 return found
             found.append(message.value())
+
+
+def test_a_state_topic_that_appears_later_is_served(served: Served) -> None:
+    """The coordinator starts when `__transaction_state` appears, as after the failure of its directory."""
+
+    def coordinators() -> int:
+        return sum(one.name == "transactions" for one in threading.enumerate())
+
+    before = coordinators()
+    served.engine.create_topic(TRANSACTION_STATE, partitions=1)
+    wait_until(lambda: before + 1 == coordinators(), "the coordinator has started")
 
 
 def test_transactions_are_seen_whole_or_not_at_all(served: Served) -> None:
