@@ -117,6 +117,5 @@ def test_the_fixtures_of_the_plugin(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT_SECONDS * 2,
     )
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
