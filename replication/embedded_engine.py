@@ -36,6 +36,7 @@ class EmbeddedEngine(LogManager):
         super().__init__(directories, registry, warnings, topics)
         self._making = Lock()
         self._made: EmbeddedServices | None = None
+        self._ended = False
 
     @property
     def _above(self) -> EmbeddedServices:
@@ -45,6 +46,8 @@ class EmbeddedEngine(LogManager):
                 from topicfs.replication.embedded_services import EmbeddedServices
 
                 self._made = EmbeddedServices(self, self._directories, self._warnings.add)
+                if self._ended:
+                    self._made.close()
             return self._made
 
     @property
@@ -92,6 +95,8 @@ class EmbeddedEngine(LogManager):
             above.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
 
     def close(self) -> None:
+        with self._making:
+            self._ended = True
         if self._made is not None:
             self._made.close()
         super().close()
