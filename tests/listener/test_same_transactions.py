@@ -284,6 +284,7 @@ def test_produce(pair: Pair, topic: str, version: int) -> None:
     pair.ask(DESCRIBE_PRODUCERS, {"topics": [{"name": "missing", "partitionIndexes": [0]}]})
     ends = 5 if version >= 12 else 4
     assert 0 == pair.ask(END_TXN, {**run(name), "committed": True}, ends)["errorCode"]
+    pair.ask(DESCRIBE_TRANSACTIONS, {"transactionalIds": [name]})  # Until the broker has written its markers.
     produce(pair, name, topic, sequence=2, version=version)
     assert 0 == pair.ask(LIST_TRANSACTIONS, listing(pair, ["CompleteCommit"]))["errorCode"]
 
