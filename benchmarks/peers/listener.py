@@ -43,6 +43,8 @@ from topicfs.storage.model import Offset, Record, Timestamp
 
 BROKER, IDLE, BESIDE_BROKER = "broker", "idle mount", "beside a producer of a broker"
 MAX_ROUNDS, BYTES = 3, 100 * 10**6
+STARTS = 5
+"""Starts in each round; the fastest start counts."""
 START_SECONDS = 120.0
 """Time limit for a server to answer its first request."""
 SHAPES = ((100, "none"), (1000, "none"), (100, "lz4"), (1000, "lz4"))
@@ -74,7 +76,7 @@ def cases(conditions: Conditions) -> Cases:
             yield from _idle_consumers(servers, 1000)
             yield from _echo(broker, directory)
             sides = {OURS: _start, BROKER: _start_broker}
-            start = {side: partial(measure, broker, directory) for side, measure in sides.items()}
+            start = {side: partial(_quickest, measure, broker, directory) for side, measure in sides.items()}
             yield _case("start", units.SECONDS, start, Goal(of=BROKER, target=0.05))
 
 
@@ -234,6 +236,10 @@ def _start(broker: BrokerTools, directory: Path) -> float:
     data, begun = Path(tempfile.mkdtemp(dir=directory)), time.perf_counter()
     with _served(data, broker):
         return time.perf_counter() - begun
+
+
+def _quickest(measure: Callable[[BrokerTools, Path], float], broker: BrokerTools, directory: Path) -> float:
+    return min(measure(broker, directory) for _ in range(STARTS))
 
 
 def _start_broker(tools: BrokerTools, directory: Path) -> float:
