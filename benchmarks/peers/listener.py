@@ -70,7 +70,7 @@ def cases(conditions: Conditions) -> Cases:
         for size, codec in conditions.choose(full=SHAPES, short=()):
             yield from _perf(servers, directory, size, codec)
         yield from _one_record(servers, conditions.choose(full=1000, short=100))
-        goal = Goal(of=BROKER, target=0.2, floor=0.14)
+        goal = Goal(of=BROKER, target=0.2, floor=0.12)
         yield _case("memory after the load", units.MEGABYTES, servers.each(_resident_megabytes), goal)
         if not conditions.short:
             yield from _idle_consumers(servers, 1000)
