@@ -15,6 +15,7 @@ from topicfs.listener.broker import Broker
 from topicfs.listener.connection import ClientConnection
 from topicfs.listener.counts import ListenerCounts
 from topicfs.listener.limits import ListenerLimits
+from topicfs.listener.requests.table import import_handlers
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import reloaded_config
@@ -27,6 +28,8 @@ ANSWER_SECONDS = 5.0
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
 """Longest time that `close` takes. A request that the disk delays for longer finds a closed engine."""
 
+IMPORT_SECONDS = 5.0
+"""Time from the start until the listener imports the code that no request has needed yet."""
 SHOWN_CLIENTS = 10
 """Number of clients that `@status` shows."""
 
@@ -62,6 +65,8 @@ class Listener:
         self._ended = False
         self._broker: Broker | None = None
         self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+        self._importing = threading.Timer(IMPORT_SECONDS, import_handlers)
+        self._importing.daemon = True
 
     def serve(self, engine: Engine, config: EngineConfig) -> None:
         """Start accepting connections, and return immediately."""
@@ -69,6 +74,7 @@ class Listener:
         limits = self._options.limits or ListenerLimits.of(config)
         self._broker = Broker(engine, advertised, config, limits)
         self._thread.start()
+        self._importing.start()
 
     @property
     def counts(self) -> ListenerCounts | None:
@@ -114,6 +120,7 @@ class Listener:
 
         The caller closes the engine afterwards.
         """
+        self._importing.cancel()
         with self._lock:
             self._ended = True
             connections = dict(self._connections)

@@ -105,6 +105,17 @@ _OLDEST = {messages.PRODUCE.key: 0}
 announcement as support of compression.
 """
 
+COORDINATOR = "topicfs.coordination.transactions.coordinator"
+"""The module that `Broker.transactions` imports."""
+
+
+def import_handlers() -> None:
+    """Import all code that requests may need, before an upgrade of the package replaces its files."""
+    for served in REQUESTS.values():
+        _imported(served.place)
+    import_module(COORDINATOR)
+
+
 REQUESTS = {
     api.key: Served(api, place)
     for api, place in (

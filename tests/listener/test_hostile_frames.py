@@ -212,11 +212,6 @@ def test_a_waiting_fetch_delays_nobody(start: Any) -> None:
     assert all(client.is_closed() for client in clients)
 
 
-def test_each_request_has_a_handler() -> None:
-    """The handler of each request is found in the module that the table names."""
-    assert [] == [served.place for served in REQUESTS.values() if not callable(served.handle)]
-
-
 def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
     """ApiVersions in an unknown version is answered in version 0 with an error and the supported versions."""
     client = served.client()
