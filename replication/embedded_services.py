@@ -6,8 +6,7 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from topicfs.coordination.embedded_groups import make_groups
-from topicfs.coordination.groups.runtime.service import GroupsOwner
+from topicfs.coordination.groups.runtime.service import GroupsOwner, make_groups
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Timestamp

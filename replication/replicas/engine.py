@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import RLock
 
-from topicfs.coordination.embedded_groups import make_groups
+from topicfs.coordination.groups.runtime.service import make_groups
 from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.coordination.shares.journal import QueueJournal
 from topicfs.replication.replicas.controller import ReplicaController

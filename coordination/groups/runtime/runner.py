@@ -59,7 +59,7 @@ class _Known(NamedTuple):
 
 
 class Linger:
-    """A wait during which more work is collected. It ends after a quiet time, or after too many wakeups."""
+    """A short wait that collects more work. It ends if no work comes for a while, or after MAX_WAKEUPS wakeups."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = self._shortest = seconds
