@@ -332,7 +332,7 @@ class _Daemon:
             kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
-            metrics=lambda: self._collector.text(),  # noqa: PLW0108 - its first use loads a library
+            metrics=self._metrics_text,
             shared=Shared(),
             started=self._started,
             decoding=DecodedForms(partial(options.schemas.catalog, self._engine)),
@@ -345,6 +345,9 @@ class _Daemon:
 
         mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
         return MetricsCollector(self._engine, mount, self.listener)
+
+    def _metrics_text(self) -> str:
+        return self._collector.text()
 
     def _gauges(self) -> dict[table.Metric, int]:
         return {

@@ -24,7 +24,7 @@ class Decoded(NamedTuple):
 
 
 class PayloadReader:
-    """Decodes messages whose schemas are in one language. Safe from any thread; decoding may block for long."""
+    """Decodes messages with the schemas of one schema language. Thread-safe. Decoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
         """Decode with a catalog. Pass `lasting=False` if the reader makes only one pass over the messages.

@@ -165,26 +165,26 @@ def _fields(tokens: list[str]) -> tuple[Field, ...]:
 
 
 def _field(name: str, tokens: list[str]) -> Field:
-    token = tokens.pop(0)
-    if token == "{":  # noqa: S105 (no password)
+    word = tokens.pop(0)
+    if word == "{":
         return Field(name=name, kind="structure", of=_fields(tokens))
-    if token != "[":  # noqa: S105 (as above)
-        return Field(name=name, kind=token)
+    if word != "[":
+        return Field(name=name, kind=word)
     if tokens[1] == "]":
         kind, _ = tokens.pop(0), tokens.pop(0)
         return Field(name=name, kind="array", of=kind)
     return Field(name=name, kind="array", of=_fields(tokens))
 
 
-def _qualified(field: Field, token: str) -> Field:
-    if token.startswith("?"):
-        return field._replace(nullable_since=int(token[1:-1] or 0))
-    if token.startswith("@"):
-        return field._replace(tag=int(token[1:]))
-    if token.startswith("="):
-        return field._replace(default=None if token == "=null" else int(token[1:]))  # noqa: S105 (no password)
-    found = _VERSIONS.fullmatch(token)
-    assert found is not None, token
+def _qualified(field: Field, word: str) -> Field:
+    if word.startswith("?"):
+        return field._replace(nullable_since=int(word[1:-1] or 0))
+    if word.startswith("@"):
+        return field._replace(tag=int(word[1:]))
+    if word.startswith("="):
+        return field._replace(default=None if word == "=null" else int(word[1:]))
+    found = _VERSIONS.fullmatch(word)
+    assert found is not None, word
     return field._replace(since=int(found[1]), until=int(found[2] or NEWEST))
 
 

@@ -159,9 +159,8 @@ def _idle_consumers(servers: Servers, count: int) -> Cases:
     def poll(server: BrokerTools) -> float:
         before, sent = processor_seconds_of(server.pid), []
         for one in connected[server.pid]:
-            time.sleep(
-                0.5 / count
-            )  # Spreads the requests over the 500 ms, as consumers that started at different times do.
+            # The load itself: consumers that started at different times spread their requests over the 500 ms.
+            time.sleep(0.5 / count)
             sent.append((one, one.begin(FETCH_BY_NAME, request)))
         for one, waiting in sent:
             one.end(waiting)
@@ -209,7 +208,9 @@ def _echo(broker: BrokerTools, directory: Path) -> Cases:
             producers[side] = stack.enter_context(started(command, stdout=subprocess.DEVNULL))
             while not server.client.offset_for("busy"):
                 assert producers[side].poll() is None, "the producer ended before its first record"
-                time.sleep(0.1)  # Asks again: its JVM takes seconds to start.
+                time.sleep(
+                    0.1
+                )  # Between two questions: without a pause, they would delay the start of the JVM.
             producers[side].send_signal(signal.SIGSTOP)
         sides = {side: partial(delays, side) for side in (OURS, IDLE, BESIDE_BROKER)}
         yield from _percentiles("echo beside a producer", sides, IDLE, BESIDE_BROKER)

@@ -93,7 +93,7 @@ def place_of(text: str | SparkPlace) -> SparkPlace:
             unfit = f"places of the kind {scheme[0]} are not supported"
             if scheme[0].lower() == SCHEME:
                 unfit = "a cluster and a directory are not one place"
-            raise PipelineError(f"{text}: {unfit}; a place is one or more data directories, or {EXAMPLE}")
+            raise PipelineError(f"{text}: {unfit}; name data directories, or a cluster: {EXAMPLE}")
     return SparkPlace(path=text)
 
 

@@ -171,7 +171,7 @@ def test_keys_1_2_and_3_go_elsewhere_by_murmur2_than_by_their_hash_code():
 
 
 def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: Path):
-    """The batch of a group's commit has base sequence 0 but no producer id; a plain record's batch has sequence -1."""
+    """A commit's batch has base sequence 0, although it has no producer id. Other batches without one have -1."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("t").append(b"v")
         with topics.group("g").join("t") as member:

@@ -1,1 +1,1 @@
-"""Fuzz tests: arbitrary bytes are read as requests, or as record batches (with or without guidance by coverage)."""
+"""Fuzz tests: they read arbitrary bytes as requests and as record batches. Coverage may guide the bytes."""

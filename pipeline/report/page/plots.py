@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import dates as untyped_dates
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -108,9 +108,10 @@ def over_time(
             below = upper
         axes.set_xlim(edges[0], edges[-1])
         axes.xaxis_date("UTC")
-        locator = AutoDateLocator(tz="UTC", minticks=3, maxticks=7)  # type: ignore[no-untyped-call] # matplotlib's own
+        dates: Any = untyped_dates  # Its classes have no types.
+        locator = dates.AutoDateLocator(tz="UTC", minticks=3, maxticks=7)
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz="UTC"))  # type: ignore[no-untyped-call] # as above
+        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         shown = size if in_bytes else short
         axes.yaxis.set_major_formatter(FuncFormatter(lambda amount, _: shown(amount)))

@@ -27,7 +27,10 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off, as Java does; zstandard does not. Later frames may be cut."""
+    """Raise ValueError if the first frame is incomplete: Java refuses such a frame, but zstandard does not.
+
+    Java accepts later frames that are incomplete.
+    """
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")

@@ -308,7 +308,7 @@ def test_settings_that_cannot_be_used(security, settings, said):
 
 
 def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
-    """Passwords come from the environment or another file; settings that topicfs does not use are listed."""
+    """A password may be read from the environment or from another file. Unused settings are listed."""
     monkeypatch.setenv("REPORTS_PASSWORD", 'a"b')
     (tmp_path / "secrets").write_text("one=from a file\n")
     monkeypatch.setenv("EVERYTHING", jaas("u", "of everything"))

@@ -154,7 +154,7 @@ def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
 
 
 def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
-    """A batch may be as long as max.message.bytes; a larger batch is refused when its length field has arrived."""
+    """A batch of max.message.bytes is accepted. A larger batch is refused as soon as its length field has arrived."""
     data = bytes(batch(b"value"))
     assert data == BATCHES.frame(NOTHING, data, len(data)).lines
     begun = data[:20]

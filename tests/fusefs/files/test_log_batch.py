@@ -85,7 +85,7 @@ async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str
 
 @pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
 async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
-    """`log.batch` shows what a broker's consumer with the same isolation level gets, and no transaction markers."""
+    """`log.batch` shows the records that a Kafka consumer with the same isolation level gets, and no markers."""
     level = brokers.context.settings.isolation
     consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
     expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]

@@ -84,7 +84,7 @@ async def test_unknown_words_are_refused(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """With commit=manual, the next read gives up a partition without committing the records read from it."""
+    """With commit=manual, a reader that must give up a partition does not commit the records that it read."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

@@ -197,7 +197,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
     ],
 )
 def test_a_command_for_the_wrong_kind_is_refused_while_a_daemon_runs(mount: Mount, words: str, reason: str):
-    """While a daemon runs, a command for the wrong kind of group is refused with the reason, and changes nothing."""
+    """Commands for consumer groups refuse a queue, and `work` refuses a group, with the reason. Nothing changes."""
     mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
     mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")
     before = groups(mount, "describe", "g", "q", "--json")

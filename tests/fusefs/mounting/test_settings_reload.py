@@ -38,7 +38,7 @@ def wanted() -> EngineConfig:
 def test_the_engine_gets_new_settings_and_the_log_lists_them(
     engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
 ):
-    """The engine gets the new settings; the daemon logs a line for each difference, or that nothing has changed."""
+    """A reload gives the engine the new settings. The daemon logs each changed setting, or that none changed."""
     caplog.set_level(logging.INFO)
     reload, reports = reload_of(engine, wanted)
     reload.reload()
