@@ -101,11 +101,11 @@ class Broker:
         self._by_id: Mapping[UUID, Topic] | None = None
         self._changes = 0
         self._lock = threading.Lock()
-        self._cancel = engine.listen(self._topics_changed)
         cast("GroupsOwner", engine).serves_clients = True
         self._making = threading.Lock()
         self._transactions: TransactionCoordinator | None = None
         self._closed = False
+        self._cancel = engine.listen(self._topics_changed)  # From here on, another thread may call it.
         if TRANSACTION_STATE in engine.topics():
             self.transactions()  # Transactions of an earlier run may have to be ended.
 

@@ -208,9 +208,8 @@ def _echo(broker: BrokerTools, directory: Path) -> Cases:
             producers[side] = stack.enter_context(started(command, stdout=subprocess.DEVNULL))
             while not server.client.offset_for("busy"):
                 assert producers[side].poll() is None, "the producer ended before its first record"
-                time.sleep(
-                    0.1
-                )  # Between two questions: without a pause, they would delay the start of the JVM.
+                # Without a pause, these questions would delay the start of the JVM.
+                time.sleep(0.1)
             producers[side].send_signal(signal.SIGSTOP)
         sides = {side: partial(delays, side) for side in (OURS, IDLE, BESIDE_BROKER)}
         yield from _percentiles("echo beside a producer", sides, IDLE, BESIDE_BROKER)
