@@ -22,7 +22,8 @@ OLD_ENTRIES = {
 def test_several_batches_come_in_together_or_not_at_all():
     """Row 121: unlike in a broker, an append may have several batches. One bad batch refuses all of them."""
     log = LogOnDisk().log
-    assert 3 == log.append(batch(b"a", b"b") + batch(b"c") + batch(b"d")).last_offset
+    appended = log.append(batch(b"a", b"b") + batch(b"c") + batch(b"d"))
+    assert (0, 3) == (appended.base_offset, appended.last_offset)
     damaged = batch(b"e")
     damaged[-1] ^= 1
     with pytest.raises(InvalidRecordError):

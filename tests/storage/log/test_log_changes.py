@@ -60,17 +60,18 @@ def test_record_time_counts_after_a_restart():
     assert [0, 1] == on_disk.base_offsets()
 
 
-def test_jitter_shortens_the_limit():
-    """Row 53: jitter makes a segment roll earlier than after segment.ms."""
+@pytest.mark.parametrize("encoded_here", [True, False])
+def test_jitter_shortens_the_limit(encoded_here):
+    """Row 53: jitter makes a segment roll earlier than after segment.ms, even at a small append."""
     on_disk = LogOnDisk(segment_ms=HOUR, segment_jitter_ms=600_000)
     jitter = on_disk.log.chain.active.settings.jitter_ms
     assert 0 < jitter < 600_000
     start = on_disk.clock.now
-    on_disk.log.append(batch(b"a", timestamp=start))
-    on_disk.log.append(batch(b"b", timestamp=start + HOUR - jitter))
+    for timestamp in (start, start, start + HOUR - jitter):
+        on_disk.log.append(batch(b"a", timestamp=timestamp), encoded_here=encoded_here)
     assert [0] == on_disk.base_offsets()
-    on_disk.log.append(batch(b"c", timestamp=start + HOUR - jitter + 1))
-    assert [0, 2] == on_disk.base_offsets()
+    on_disk.log.append(batch(b"c", timestamp=start + HOUR - jitter + 1), encoded_here=encoded_here)
+    assert [0, 3] == on_disk.base_offsets()
 
 
 def test_rolls_by_size():

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.logs import LogOnDisk, Transactions, offsets_of
+from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import marker, produced
 from topicfs.storage.errors import (
-    InvalidRecordError,
-    InvalidTransactionStateError,
     OutOfOrderSequenceError,
     ProducerFencedError,
 )
@@ -41,15 +39,6 @@ def test_a_repeat_rolls_nothing():
     assert (Offset(0), Offset(1)) == log.chain.base_offsets
 
 
-def test_a_refused_append_leaves_no_byte():
-    """A refused append writes nothing, and the log stays usable."""
-    on_disk = LogOnDisk()
-    on_disk.log.append(produced(epoch=1))
-    with pytest.raises(ProducerFencedError):
-        on_disk.log.append(produced(epoch=0, sequence=1))
-    assert 1 == on_disk.log.append(produced(epoch=1, sequence=1)).base_offset
-
-
 def test_several_producers_in_one_append():
     """Row 77: a replica accepts batches of several producers in one append, and knows all these producers."""
     on_disk = LogOnDisk()
@@ -73,34 +62,6 @@ def test_an_older_epoch_is_fenced_except_on_a_replica():
         log.append(produced(epoch=0))
     log.appender.append_as_follower(produced(epoch=0, offset=1))
     assert [0, 1] == offsets_of(log)
-
-
-def test_an_unknown_producer_may_begin_anywhere():
-    """Row 78: an unknown producer may begin at any sequence, because the producer's state may have expired."""
-    assert 0 == LogOnDisk().log.append(produced(sequence=3, epoch=5)).base_offset
-
-
-def test_a_producer_without_sequences_is_refused():
-    """Row 128: a client's batch that has a producer ID but no sequence is refused."""
-    with pytest.raises(InvalidRecordError, match="numbers its records from 0"):
-        LogOnDisk().log.append(produced(sequence=-1))
-
-
-def test_markers_of_clients_are_refused():
-    """Row 123: a client's marker is refused."""
-    log = LogOnDisk().log
-    with pytest.raises(InvalidRecordError, match="come from coordinators"):
-        log.append(marker())
-    assert 0 == log.append(marker(), origin=Origin.COORDINATOR).base_offset
-
-
-def test_plain_data_in_an_open_transaction_writes_nothing():
-    """Row 92: plain data in an open transaction is refused with INVALID_TXN_STATE."""
-    log = Transactions()
-    log.fill(1, pid=1)
-    with pytest.raises(InvalidTransactionStateError):
-        log.fill(1, pid=1, txn=False)
-    assert 1 == log.log.log_end_offset
 
 
 def test_an_old_coordinator_writes_nothing():

@@ -6,10 +6,9 @@ import errno
 
 import pytest
 
-from tests.doubles.logs import LogOnDisk, offsets_of
-from tests.doubles.records import NOW, batch, sized_batch
+from tests.doubles.logs import LogOnDisk
+from tests.doubles.records import NOW, batch
 from topicfs.storage.disk.names import LEADER_EPOCHS
-from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.log.appending.small_appends import append_in_step, write_small
 from topicfs.storage.model import Offset, Timestamp
 
@@ -79,27 +78,6 @@ def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
     assert (2, [(0, 0), (3, 2)]) == (leader.log.high_watermark, _epochs(leader))
     follower.log.appender.append_as_follower(batch(b"b", offset=2, epoch=3, timestamp=NOW))
     assert _epochs(leader) == _epochs(follower)
-
-
-def test_an_own_append_is_no_larger_than_a_segment():
-    """An append of this process that is larger than segment.bytes is refused, as a client's append is."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3)
-    with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is 300"):
-        _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3 + sized_batch(70, timestamp=NOW))
-    assert [0, 1, 2] == offsets_of(on_disk.log)
-
-
-def test_jitter_applies_to_small_appends():
-    """Jitter makes even a small append roll earlier than after segment.ms."""
-    on_disk = LogOnDisk(segment_ms=10_000, segment_jitter_ms=9_000)
-    waits = 10_000 - on_disk.log.chain.active.settings.jitter_ms
-    assert 1_000 < waits < 10_000
-    for after_ms in (0, 0, waits):
-        _append_own(on_disk, batch(b"a", timestamp=NOW + after_ms))
-    assert [0] == on_disk.base_offsets()
-    _append_own(on_disk, batch(b"a", timestamp=NOW + waits + 1))
-    assert [0, 3] == on_disk.base_offsets()
 
 
 def test_a_close_in_order_writes_epochs_that_loading_dropped():

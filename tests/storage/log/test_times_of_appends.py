@@ -11,20 +11,6 @@ from topicfs.storage.errors import InvalidTimestampError
 from topicfs.storage.model import TimestampType
 
 
-def test_timestamps_too_far_from_now():
-    """A batch beyond either limit is refused. A batch without timestamps is accepted."""
-    on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
-    now = on_disk.clock.now
-    on_disk.log.append(batch(b"a", timestamp=now - 1000))
-    on_disk.log.append(batch(b"b", timestamp=now + 500))
-    on_disk.log.append(batch(b"c", timestamp=-1))
-    with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):
-        on_disk.log.append(batch(b"d", timestamp=now + 501))
-    with pytest.raises(InvalidTimestampError, match=r"before.max.ms"):
-        on_disk.log.append(batch(b"d", b"e", timestamp=[now, now - 1001]))
-    assert 3 == on_disk.log.log_end_offset
-
-
 def test_only_the_largest_limit_before_now_refuses_nothing():
     """message.timestamp.before.max.ms accepts every past time only if it has the largest value, 2**63 - 1."""
     earliest = -(2**63)
