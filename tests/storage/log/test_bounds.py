@@ -151,11 +151,13 @@ def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
 def test_a_segment_whose_records_are_of_1970_is_that_old():
     """Timestamp 0 counts as a time. The file's time counts only if no record has a timestamp."""
     on_disk = LogOnDisk()
-    on_disk.log.append(batch(b"v", timestamp=0))
-    assert 0 == on_disk.log.segments()[0].largest_timestamp
-    on_disk.log.appender.roll()
+    on_disk.disk.time = 4711
     on_disk.log.append(batch(b"v", timestamp=-1))
-    assert on_disk.disk.time == on_disk.log.segments()[1].largest_timestamp
+    assert -1 == on_disk.log.status().last_timestamp
+    assert 4711 == on_disk.log.segments()[0].largest_timestamp
+    on_disk.log.appender.roll()
+    on_disk.log.append(batch(b"v", timestamp=0))
+    assert 0 == on_disk.log.segments()[1].largest_timestamp
 
 
 def test_cached_read_positions_are_limited(monkeypatch):

@@ -12,11 +12,33 @@ from tests.doubles.logs import DIRECTORY, TINY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import OffsetOutOfRangeError, PolicyViolationError
-from topicfs.storage.log.reading.fetch import fetch
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.segment.roll import segment_settings
 
 HOUR = 3_600_000
+FIRST = f"{0:020}"
+
+
+def of_pairs(count: int) -> LogOnDisk:
+    """Return a log of `count` batches of 140 bytes, two in each segment."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for _ in range(count):
+        on_disk.log.append(sized_batch(140))
+    return on_disk
+
+
+def of_epochs(count: int, *, batches_each: int) -> LogOnDisk:
+    """Return a log of `count` batches, two in each segment, with a new leader epoch after every `batches_each`."""
+    on_disk = LogOnDisk(internal_segment_bytes=300)
+    for offset in range(count):
+        data = sized_batch(140, offset=offset, epoch=offset // batches_each)
+        on_disk.log.appender.append_as_follower(data)
+    return on_disk
+
+
+def index_sizes(on_disk: LogOnDisk) -> list[int]:
+    """Return the sizes of the two indexes of the first segment."""
+    return [len(on_disk.content(f"{FIRST}.{kind}")) for kind in ("index", "timeindex")]
 
 
 def test_rolls_by_wall_clock_without_timestamps():
@@ -118,16 +140,14 @@ def test_a_roll_trims_the_segment_it_closes():
     on_disk = LogOnDisk(index_interval_bytes=0)
     for number in range(10):
         on_disk.log.append(sized_batch(100, timestamp=number))
-    assert 1200 == on_disk.disk.size(Path("/data/orders-0/00000000000000000000.index"))
+    assert [1200, 1200] == index_sizes(on_disk)
     on_disk.log.appender.roll()
-    assert 9 * 8 == len(on_disk.content("00000000000000000000.index"))
-    assert 10 * 12 - 12 == len(on_disk.content("00000000000000000000.timeindex"))
+    assert [9 * 8, 9 * 12] == index_sizes(on_disk)
     on_disk.log.append(batch(b"a"))
     on_disk.log.replacer.truncate_to(10)
     on_disk.log.replacer.truncate_to(9)
     assert [0] == on_disk.base_offsets()
-    assert 1200 == len(on_disk.content("00000000000000000000.index"))
-    assert 1200 == len(on_disk.content("00000000000000000000.timeindex"))
+    assert [1200, 1200] == index_sizes(on_disk)
 
 
 def test_a_file_that_a_failed_roll_left_is_replaced():
@@ -139,27 +159,21 @@ def test_a_file_that_a_failed_roll_left_is_replaced():
     on_disk.log.append(batch(b"b"))
     assert [0, 1] == offsets_of(on_disk.log)
     on_disk.log.close()
-    assert b"" == on_disk.content("00000000000000000001.index")
+    assert b"" == on_disk.content(f"{1:020}.index")
 
 
 @pytest.mark.parametrize("target", range(7))
 def test_truncation(target):
     """A truncation in any segment lowers the log end and the recovery point, and removes later epochs."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for number in range(6):
-        on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
+    on_disk = of_epochs(6, batches_each=2)
     on_disk.log.sync()
     on_disk.log.replacer.truncate_to(target)
     assert list(range(target)) == offsets_of(on_disk.log)
     offsets = on_disk.log.offsets()
-    assert (0, target, target) == (
-        offsets.log_start_offset,
-        offsets.log_end_offset,
-        offsets.recovery_point,
-    )
-    assert [start for start in (0, 2, 4) if start < target] == [
-        entry.start_offset for entry in on_disk.log.epochs.entries
-    ]
+    assert (0, target) == (offsets.log_start_offset, offsets.log_end_offset)
+    assert target == offsets.recovery_point
+    epochs = [(0, 0), (1, 2), (2, 4)]
+    assert [(epoch, start) for epoch, start in epochs if start < target] == list(on_disk.log.epochs.entries)
     on_disk.log.append(batch(b"new"))
     assert list(range(target + 1)) == offsets_of(on_disk.log)
     assert list(range(target + 1)) == offsets_of(on_disk.reopen())
@@ -189,9 +203,7 @@ def test_truncation_below_the_first_segment_starts_over():
 
 def test_deleting_the_oldest_segments():
     """Deletion renames the files, moves the log start to the next segment, and merges earlier epochs."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for number in range(8):
-        on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
+    on_disk = of_epochs(8, batches_each=3)
     names = on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert "00000000000000000002.log" in names
     assert "00000000000000000002.log.deleted" in on_disk.names()
@@ -206,9 +218,7 @@ def test_deleting_the_oldest_segments():
 @pytest.mark.parametrize(("file", "left"), [("2.log", [2, 4, 6]), ("2.index", [4, 6])])
 def test_a_deletion_that_fails_is_continued(file, left):
     """A segment whose deletion fails stays below the log start, and the next deletion removes it."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for _ in range(8):
-        on_disk.log.append(sized_batch(140))
+    on_disk = of_pairs(8)
     on_disk.disk.fail("rename", suffix=file)
     with pytest.raises(OSError, match="EIO|Input/output"):
         on_disk.log.replacer.delete_oldest_segments(2, "test")
@@ -223,9 +233,7 @@ def test_a_deletion_that_fails_is_continued(file, left):
 
 def test_files_go_after_their_delay():
     """Row 69: deleted files, including snapshots, are renamed, and unlinked after file.delete.delay.ms."""
-    on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
-    for _ in range(6):
-        on_disk.log.append(sized_batch(140))
+    on_disk = of_pairs(6)
     on_disk.log.replacer.delete_oldest_segments(2, "test")
     waiting = [name for name in on_disk.names() if name.endswith(".deleted")]
     assert {"00000000000000000000.index.deleted", "00000000000000000002.snapshot.deleted"} < set(waiting)
@@ -237,28 +245,13 @@ def test_files_go_after_their_delay():
 
 def test_deleting_every_segment_rolls_first():
     """Deleting all segments leaves an empty segment at the end. Deleting again changes nothing."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for _ in range(3):
-        on_disk.log.append(sized_batch(140))
+    on_disk = of_pairs(3)
     on_disk.log.replacer.delete_oldest_segments(99, "test")
     assert [3] == on_disk.base_offsets()
     assert [] == on_disk.log.replacer.delete_oldest_segments(99, "test")
     on_disk.reopen()
     assert (3, 3) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     assert 3 == on_disk.log.append(batch(b"a")).base_offset
-
-
-def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
-    """A reader that began before a deletion reads the `.deleted` files until they are unlinked."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for _ in range(4):
-        on_disk.log.append(sized_batch(140))
-    state = on_disk.log.parts.state
-    on_disk.log.replacer.delete_oldest_segments(1, "test")
-    assert 2 == fetch(state, state.end, 0, 1000).next_offset
-    on_disk.disk.fail("pread", number=2)
-    with pytest.raises(FileNotFoundError):
-        fetch(state, state.end, 0, 1000)
 
 
 def test_delete_records():
@@ -294,8 +287,7 @@ def test_new_settings_work_at_once():
 
 def test_renaming_the_directory():
     """After the directory was renamed, appends, rolls, epochs and the close use the new directory."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    on_disk.log.append(sized_batch(140))
+    on_disk = of_pairs(1)
     on_disk.log.appender.roll()
     target = Path("/data/orders-0.0123456789abcdef0123456789abcdef-delete")
     on_disk.log.rename(target)
@@ -351,12 +343,10 @@ def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log = on_disk.reopen()
-    sizes = [len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")]
-    assert [0, 12] == sizes
+    assert [0, 12] == index_sizes(on_disk)
     on_disk.log.append(sized_batch(100, timestamp=2))
     on_disk.log.append(sized_batch(100, timestamp=3))
-    sizes = [len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")]
-    assert [1200, 1200] == sizes
+    assert [1200, 1200] == index_sizes(on_disk)
     assert [0] == on_disk.base_offsets()
 
 
@@ -386,15 +376,13 @@ def test_what_a_clean_start_completed_is_on_disk_after_the_close():
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log.close()
-    name = "00000000000000000000.log"
+    name = f"{FIRST}.log"
     on_disk.disk.rename(DIRECTORY / name, DIRECTORY / f"{name}.swap")
     on_disk.disk.sync_directory(DIRECTORY)
     on_disk.load(clean=True).close()
     on_disk.disk.crash(keep=0.0)
     assert name in on_disk.names()
-    assert [0, 12] == [
-        len(on_disk.content(f"00000000000000000000.{kind}")) for kind in ("index", "timeindex")
-    ]
+    assert [0, 12] == index_sizes(on_disk)
 
 
 def test_a_close_that_fails_is_reported_and_still_closes():
@@ -426,12 +414,10 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
     on_disk.disk.fail("rename", number=number, times=100, suffix="log")
     on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert [2, 3] == on_disk.base_offsets()
-    left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
-    assert [] == [name for name in left if name.startswith(("0" * 20, "0" * 19 + "1")) and ".log" in name]
+    assert [] == [name for name in on_disk.names() if name[:20] in (FIRST, f"{1:020}") and ".log" in name]
     on_disk.clock.advance(60_000)
     on_disk.log.replacer.remove_deleted_files(on_disk.clock())
-    left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
-    assert [] == [name for name in left if name.startswith("0" * 20)]
+    assert [] == [name for name in on_disk.names() if name.startswith(FIRST)]
 
 
 def test_a_followers_start_moves_as_its_leaders():
@@ -456,6 +442,6 @@ def test_a_follower_notes_an_epoch_in_which_nothing_was_written():
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(sized_batch(150, offset=0, epoch=2))
     on_disk.log.appender.follow_epoch(4, Offset(1))
-    assert b"0\n2\n2 0\n4 1\n" == on_disk.disk.read_bytes(DIRECTORY / "leader-epoch-checkpoint")
+    assert b"0\n2\n2 0\n4 1\n" == on_disk.content("leader-epoch-checkpoint")
     on_disk.log.appender.append_as_follower(sized_batch(150, offset=1, epoch=5))
     assert ((2, 0), (5, 1)) == on_disk.log.epochs.entries

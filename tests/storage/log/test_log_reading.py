@@ -8,13 +8,13 @@ from itertools import islice
 
 import pytest
 
-from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
-from topicfs.storage.model import Fetched, Isolation, Offset, Timestamp, TimestampOffset
+from topicfs.storage.model import Fetched, Isolation, Offset, SegmentInfo, Timestamp, TimestampOffset
 from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, windows
 from topicfs.storage.segment.trace import (
     BatchFound,
@@ -58,12 +58,7 @@ def test_a_read_stays_inside_a_segment_and_its_limit():
     for _ in range(10):
         on_disk.log.append(sized_batch(200))
     fetched = on_disk.log.read(1, max_bytes=350)
-    assert (200, 200, 0, 2) == (
-        len(fetched.data),
-        fetched.position,
-        fetched.segment_base_offset,
-        fetched.next_offset,
-    )
+    assert (200, 200, 0, 2) == (len(fetched.data), *fetched[1:4])
     assert 400 == len(on_disk.log.read(1, max_bytes=10_000).data)
     assert 200 == len(on_disk.log.read(1, max_bytes=5).data)
     with pytest.raises(TypeError):
@@ -188,15 +183,9 @@ def test_a_batch_damaged_on_disk_is_named():
     on_disk.log.append(sized_batch(100))
     on_disk.log.append(sized_batch(100))
     on_disk.log.chain.active.log.pwrite(b"\x09", 116)
-    assert [0] == [offset for offset, _ in records_of_window(on_disk, 0)]
+    assert 0 == first_offset_of(on_disk.log.read(0, max_bytes=10_000))
     with pytest.raises(CorruptionError, match=r"00000000000000000000\.log: position 100: "):
         on_disk.log.read(1, max_bytes=1000)
-
-
-def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
-    """Return base offset and size of the data that one read returns."""
-    fetched = on_disk.log.read(offset, max_bytes=10_000)
-    return [(int.from_bytes(fetched.data[:8], "big"), len(fetched.data))]
 
 
 def test_records_by_time():
@@ -207,7 +196,8 @@ def test_records_by_time():
     first, second = on_disk.clock.now, on_disk.clock.now + 10
     on_disk.log.appender.append_as_follower(batch(b"a", timestamp=first, offset=0, epoch=0))
     on_disk.log.appender.append_as_follower(batch(b"b", timestamp=second, offset=1, epoch=2))
-    assert TimestampOffset(first, 0, 0) == on_disk.log.offset_for_timestamp(first)
+    for time in (0, first - 1, first):
+        assert TimestampOffset(first, 0, 0) == on_disk.log.offset_for_timestamp(time)
     assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(second)
     assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(first + 1)
     assert on_disk.log.offset_for_timestamp(second + 1) is None
@@ -227,7 +217,7 @@ def test_the_largest_timestamp_need_not_be_the_last():
 
 
 def test_records_by_time_in_many_segments():
-    """A lookup by time finds the first matching record in the order of the log, over all segments."""
+    """Row 10: a lookup by time finds the first matching record in the order of the log, over all segments."""
     times = [50, 10, 10, 20, 5, 80, 80, 60, 7, 100, 90, 3]
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
     for timestamp in times:
@@ -240,14 +230,6 @@ def test_records_by_time_in_many_segments():
         on_disk.reopen()
 
 
-def test_records_by_time_begin_at_the_log_start():
-    """A lookup by time finds no record below the log start, even if the start is inside a batch."""
-    on_disk = LogOnDisk()
-    on_disk.log.append(batch(b"a", b"b", b"c", timestamp=[10, 20, 30]))
-    on_disk.log.delete_records(2)
-    assert TimestampOffset(30, 2, 0) == on_disk.log.offset_for_timestamp(5)
-
-
 def test_records_by_time_below_the_high_watermark():
     """A lookup by time finds no record above the high watermark."""
     on_disk = LogOnDisk()
@@ -258,11 +240,15 @@ def test_records_by_time_below_the_high_watermark():
     assert on_disk.log.offset_for_timestamp(21) is None
 
 
-def test_each_step_of_a_lookup_is_told():
+@pytest.fixture
+def of_two_segments() -> LogOnDisk:
+    """A log of eight batches of 100 bytes, four in each segment, with a sparse index."""
+    return filled(8, internal_segment_bytes=420, index_interval_bytes=150)
+
+
+def test_each_step_of_a_lookup_is_told(of_two_segments):
     """The trace of a lookup has the segments, the index entry below the offset, and each batch."""
-    on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
-    for offset in range(8):
-        on_disk.log.append(sized_batch(100, timestamp=offset * 10))
+    on_disk = of_two_segments
     trace = LookupTrace()
     location = on_disk.log.locate(7, trace)
     assert (4, 300) == (location.segment_base_offset, location.batch.position)
@@ -275,11 +261,9 @@ def test_each_step_of_a_lookup_is_told():
     ] == trace.steps
 
 
-def test_each_step_of_a_lookup_by_time_is_told():
+def test_each_step_of_a_lookup_by_time_is_told(of_two_segments):
     """The trace of a lookup by time has the segments, time index, offset index, batches and the record."""
-    on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
-    for offset in range(8):
-        on_disk.log.append(sized_batch(100, timestamp=offset * 10))
+    on_disk = of_two_segments
     trace = LookupTrace()
     found = on_disk.log.offset_for_timestamp(65, trace=trace)
     assert TimestampOffset(70, 7, 0) == found
@@ -310,21 +294,9 @@ def test_segments_as_users_see_them():
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
     first, second = on_disk.log.segments()
-    assert (0, 2, 280, 20, False) == (
-        first.base_offset,
-        first.end_offset,
-        first.size_bytes,
-        first.largest_timestamp,
-        first.active,
-    )
-    assert (2, 3, 140, 30, True) == (
-        second.base_offset,
-        second.end_offset,
-        second.size_bytes,
-        second.largest_timestamp,
-        second.active,
-    )
-    assert tuple(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")) == first.files
+    files = tuple(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex"))
+    assert SegmentInfo(0, 2, 280, 20, active=False, files=files) == first
+    assert SegmentInfo(2, 3, 140, 30, active=True, files=second.files) == second
     assert f"{2:020d}.log" == second.files[0]
     assert f"{2:020d}.snapshot" in second.files
 
@@ -353,24 +325,10 @@ def test_status():
     for timestamp in (10, 20, 5):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
     status = on_disk.reopen().status()
-    assert ("online", 2, 420, 10, 20) == (
-        status.state,
-        status.segments,
-        status.log_bytes,
-        status.first_timestamp,
-        status.last_timestamp,
-    )
+    assert ("online", 2, 420) == (status.state, status.segments, status.log_bytes)
+    assert (10, 20) == (status.first_timestamp, status.last_timestamp)
     assert 12 + 12 == status.index_bytes
     assert 3 == status.offsets.recovery_point
-
-
-def test_a_segment_without_timestamps_is_as_old_as_its_file():
-    """If no record has a timestamp, the segment's time is the file's modification time."""
-    on_disk = LogOnDisk()
-    on_disk.disk.time = 4711
-    on_disk.log.append(batch(b"a", timestamp=-1))
-    assert 4711 == on_disk.log.segments()[0].largest_timestamp
-    assert -1 == on_disk.log.status().last_timestamp
 
 
 @pytest.mark.slow

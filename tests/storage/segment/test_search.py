@@ -52,25 +52,6 @@ def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target,
     assert (None if number is None else sum(sizes[:number])) == (None if found is None else found.position)
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "expected"),
-    [
-        (9, TimestampOffset(10, 5, 0)),
-        (10, TimestampOffset(10, 5, 0)),
-        (11, TimestampOffset(11, 6, 1)),
-        (12, None),
-    ],
-)
-def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
-    """Row 140: a lookup by time returns the record's offset, time and leader epoch."""
-    on_disk = LogOnDisk()
-    on_disk.log.replacer.truncate_fully_and_start_at(5)
-    on_disk.log.appender.append_as_follower(batch(b"a", offset=5, timestamp=10, epoch=0))
-    on_disk.log.appender.append_as_follower(batch(b"b", offset=6, timestamp=11, epoch=1))
-    found = on_disk.log.offset_for_timestamp(timestamp)
-    assert expected == found
-
-
 def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypatch):
     """A read at a record that was found by time needs no search, unless the log was truncated."""
     on_disk = LogOnDisk()

@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 
 from tests.doubles.headers import headers
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.records import batch
+from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
-from topicfs.storage.codec.records import BatchStamp
-from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.reading.fetch import fetch
-from topicfs.storage.log.reading.times import Search, TimeSearch
 from topicfs.storage.log.state import LogState
 from topicfs.storage.model import Offset
 from topicfs.storage.recovery.segment_recovery import read_end
@@ -66,12 +63,14 @@ class OneSegment:
             return None
         return int.from_bytes(fetched.data[:8], "big"), len(fetched.data)
 
-    def find_time(self, timestamp: int) -> int | None:
-        bound = self.state().end
-        found = TimeSearch().find(
-            Chain.of([self.segment]), bound, Search(timestamp, self.segment.base_offset)
-        )
-        return None if found is None else found.offset
+    def append_together(self, *timestamps: int) -> None:
+        """Append a batch for each timestamp, from offset 0 on, in one append."""
+        parts = [batch(b"hello", offset=offset, timestamp=time) for offset, time in enumerate(timestamps)]
+        placed = [
+            PlacedBatch(len(part), offset, time)
+            for offset, (part, time) in enumerate(zip(parts, timestamps, strict=True))
+        ]
+        self.segment.append(bytearray().join(parts), placed)
 
 
 @pytest.mark.parametrize(
@@ -85,38 +84,22 @@ def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset
     assert 0 == one.disk.size(one.segment.log.path)
 
 
-def test_reading_an_empty_segment():
-    """Row 2: reading an empty segment returns no result and no error."""
-    assert OneSegment().read(40) is None
-
-
-def test_reading_after_the_last():
-    """Row 2: reading after the last offset returns no result."""
-    one = OneSegment()
-    one.append(50, b"hello", b"there")
-    assert one.read(52) is None
-
-
-def test_reading_before_the_first_offset():
-    """Row 3: with base offset 40 and records from offset 50 on, a read at 41 begins at 50."""
-    one = OneSegment()
-    size = one.append(50, b"hello", b"there", b"little", b"bee")
-    assert (50, size) == one.read(41)
-
-
-def test_reading_from_a_gap():
-    """Row 3: with batches at 50-51 and 60-61, a read at 55 begins at 60."""
-    one = OneSegment()
-    one.append(50, b"hello", b"there")
-    size = one.append(60, b"alpha", b"beta")
-    assert (60, size) == one.read(55)
-
-
-def test_reading_from_the_middle_of_a_batch():
-    """Row 4: reading offset 52, inside a batch that begins at 50, returns the whole batch."""
-    one = OneSegment()
-    size = one.append(50, b"a", b"b", b"c", b"d")
-    assert (50, size) == one.read(52)
+@pytest.mark.parametrize(
+    ("batches", "offset", "expected"),
+    [
+        pytest.param([], 40, None, id="an empty segment"),
+        pytest.param([(50, 2)], 52, None, id="after the last offset"),
+        pytest.param([(50, 4)], 41, 50, id="before the first offset"),
+        pytest.param([(50, 2), (60, 2)], 55, 60, id="in a gap"),
+        pytest.param([(50, 4)], 52, 50, id="in the middle of a batch"),
+    ],
+)
+def test_a_read_begins_with_the_batch_that_ends_at_or_after_the_offset(batches, offset, expected):
+    """Rows 2, 3 and 4: a read returns whole batches, or nothing if the segment ends before the offset."""
+    one, size = OneSegment(), 0
+    for first, count in batches:
+        size = one.append(first, *[b"v"] * count)
+    assert (None if expected is None else (expected, size)) == one.read(offset)
 
 
 def test_a_small_limit_still_gives_a_whole_batch():
@@ -195,18 +178,6 @@ def test_largest_timestamp_and_end_after_truncation():
     assert (Offset(41), size) == read_end(one.segment)
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "expected"),
-    [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40), (490, 49)],
-)
-def test_finding_an_offset_by_timestamp(timestamp, expected):
-    """Row 10: the first record at or after a time is found. For a time after the last record, none is found."""
-    one = OneSegment()
-    for offset in range(40, 50):
-        one.append(offset, timestamp=offset * 10)
-    assert expected == one.find_time(timestamp)
-
-
 def test_renaming_moves_the_files_that_exist():
     """Row 11: index files that do not exist yet are later created under the new name."""
     one = OneSegment()
@@ -246,26 +217,14 @@ def test_closing_trims_a_preallocated_file():
 def test_every_batch_of_an_append_is_indexed_when_it_is_due():
     """Row 17: a single append of three batches adds index entries at offsets 1 and 2."""
     one = OneSegment(0, interval=1)
-    data = bytearray()
-    placed = []
-    for offset in range(3):
-        part = batch(b"hello", offset=offset, timestamp=1)
-        placed.append(PlacedBatch(len(part), offset, 1))
-        data += part
-    one.segment.append(data, placed)
+    one.append_together(1, 1, 1)
     assert [1, 2] == [entry.offset for entry in one.segment.offset_index]
 
 
 def test_the_time_index_takes_only_higher_maxima():
     """Row 18: with timestamps 1, 0, 2 the time index gets (1, 0) and then (2, 2)."""
     one = OneSegment(0, interval=1)
-    data = bytearray()
-    placed = []
-    for offset, timestamp in enumerate((1, 0, 2)):
-        part = batch(b"hello", offset=offset, timestamp=timestamp)
-        placed.append(PlacedBatch(len(part), offset, timestamp))
-        data += part
-    one.segment.append(data, placed)
+    one.append_together(1, 0, 2)
     assert [(1, 0), (2, 2)] == list(one.segment.time_index)
 
 
@@ -276,9 +235,8 @@ def test_the_sparse_rule_on_batches_of_1071_bytes():
     """
     one = OneSegment(0, interval=4096)
     for offset in range(10):
-        data = batch(b"v" * 1000, offset=offset, timestamp=offset)
-        data = batch(b"v" * (1000 + 1071 - len(data)), offset=offset, timestamp=offset)
-        one.segment.append(data, [PlacedBatch(len(data), offset, offset)])
+        data = sized_batch(1071, offset=offset, timestamp=offset)
+        one.segment.append(data, [PlacedBatch(1071, offset, offset)])
     assert 10_710 == one.segment.size
     assert [(4, 4284), (8, 8568)] == list(one.segment.offset_index)
     assert [(4, 4), (8, 8)] == list(one.segment.time_index)
@@ -322,25 +280,6 @@ def test_a_failed_write_leaves_the_segment_as_it_was():
         one.append(1, timestamp=7)
         assert [1] == [entry.offset for entry in one.segment.offset_index]
         assert [(7, 1)] == list(one.segment.time_index)
-
-
-def test_a_damaged_batch_on_the_way_is_named():
-    """A lookup that meets a damaged batch raises an error with file and position."""
-    one = OneSegment(interval=10_000)
-    size = one.append(40)
-    one.append(41)
-    one.segment.log.pwrite(b"\x7f", size + 16)
-    with pytest.raises(CorruptionError, match=f"40.log: position {size}: "):
-        one.read(41)
-
-
-def test_timestamps_of_log_append_time_are_found():
-    """A lookup by time finds the first record of a batch with LogAppendTime."""
-    one = OneSegment()
-    stamp = BatchStamp(timestamp_type=1)
-    data = batch(b"a", b"b", offset=40, timestamp=[5, 100], stamp=stamp)
-    one.segment.append(data, [PlacedBatch(len(data), 41, 100)])
-    assert 40 == one.find_time(50)
 
 
 def test_a_listing_includes_files_created_meanwhile(monkeypatch: pytest.MonkeyPatch):

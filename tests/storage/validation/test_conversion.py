@@ -13,7 +13,7 @@ from topicfs.storage.codec.compression.codecs import deflate
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import decode, encode
 from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
-from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TimestampType
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TimestampOffset, TimestampType
 from topicfs.storage.producers.append import Origin
 
 NOW = 1_700_000_000_000
@@ -121,7 +121,7 @@ def test_compressed_inner_offsets_are_made_dense():
 def test_append_time_is_stamped_in_place(codec):
     """Row 126: the append time changes the type bit, the largest timestamp and the checksum.
 
-    The base timestamp stays. The append returns the append time.
+    The base timestamp stays. The append returns the append time, and a lookup by this time finds the first record.
     """
     log = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME).log
     assert NOW == log.append(encode(records(5, 6), BatchStamp(codec=codec))).append_time
@@ -129,6 +129,7 @@ def test_append_time_is_stamped_in_place(codec):
     header = read_header(data)
     assert (1, NOW, 5) == (header.timestamp_type, header.max_timestamp, header.base_timestamp)
     assert [NOW, NOW] == [r.timestamp for columns in decode(data) for r in columns]
+    assert TimestampOffset(NOW, 0, 0) == log.offset_for_timestamp(7)
 
 
 def test_append_time_with_recompression():
