@@ -1,10 +1,13 @@
-"""Hypothesis strategies for records."""
+"""Hypothesis strategies for records, and the codecs that compress."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from topicfs.storage.codec.headers import Codec
 from topicfs.storage.model import Header, Record
+
+COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.binary(max_size=200)

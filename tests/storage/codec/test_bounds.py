@@ -10,6 +10,8 @@ import lz4.block
 import pytest
 
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
+from tests.doubles.records import old_entry
+from tests.storage.codec.strategies import COMPRESSING
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, TRANSACTIONAL_MASK
 from topicfs.storage.codec.columns import decode, decode_each
 from topicfs.storage.codec.compression.bounds import (
@@ -25,7 +27,6 @@ from topicfs.storage.codec.headers import Codec
 from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
 from topicfs.storage.model import AbortedTransaction, Offset, ProducerId
 
-COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 LZ4_HEADER = bytes.fromhex("04224d18604082")
 
 
@@ -112,20 +113,16 @@ def test_a_record_has_a_bounded_number_of_headers(codec):
 def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
     """The number of messages in a wrapper is limited, because they are read one by one."""
 
-    def entry(value, offset, codec=0):
-        body = struct.pack(">bbii", 0, codec, -1, len(value)) + value
-        return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+    def wrapper(count):
+        inside = b"".join(old_entry(offset, b"", magic=0) for offset in range(count))
+        return old_entry(MAX_PARTS, deflate(Codec.GZIP, inside), magic=0, attributes=Codec.GZIP)
 
-    for count in (MAX_PARTS, MAX_PARTS + 1):
-        inside = b"".join(entry(b"", offset) for offset in range(count))
-        wrapper = entry(deflate(Codec.GZIP, inside), MAX_PARTS, Codec.GZIP)
-        if count == MAX_PARTS:
-            assert MAX_PARTS == len(decode(wrapper)[0])
-        else:
-            with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} messages"):
-                decode(wrapper)
-            with pytest.raises(OversizeBatchError, match="more than 100 bytes inflated"):
-                decode(wrapper, max_content_bytes=100)
+    assert MAX_PARTS == len(decode(wrapper(MAX_PARTS))[0])
+    too_many = wrapper(MAX_PARTS + 1)
+    with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} messages"):
+        decode(too_many)
+    with pytest.raises(OversizeBatchError, match="more than 100 bytes inflated"):
+        decode(too_many, max_content_bytes=100)
 
 
 @pytest.mark.parametrize(

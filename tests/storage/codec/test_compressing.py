@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.storage.codec.strategies import record_lists
+from tests.storage.codec.strategies import COMPRESSING, record_lists
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, compress_batches, decode, encode, encode_columns
 from topicfs.storage.model import Record
 
-COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]
 LARGEST = 2**30
 
 
