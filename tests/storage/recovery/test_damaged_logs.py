@@ -7,19 +7,19 @@ from random import Random
 
 import pytest
 
-from tests.doubles.logs import LogOnDisk, filled, offsets_of, records_of
+from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
+from tests.storage.recovery.stopped_logs import cut, log_file, overwrite, stopped
 
-FIRST = "00000000000000000000"
+FIRST = log_file(0)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_bytes_at_the_ends(seed):
     """Row 38: random bytes at the ends of `.index` and `.log` are removed, and all records stay."""
     random = Random(seed)
-    on_disk = filled(50, internal_segment_bytes=1000)
+    on_disk = stopped(50, internal_segment_bytes=1000)
     before = records_of(on_disk.log)
-    on_disk.log.close()
     last = on_disk.base_offsets()[-1]
     for suffix in ("log", "index"):
         name = f"{last:020d}.{suffix}"
@@ -33,10 +33,9 @@ def test_random_bytes_at_the_ends(seed):
 def test_a_damaged_batch_ends_the_log(seed):
     """Row 15: if a byte in record k is changed, exactly the records 0 to k-1 stay. Later segments are removed."""
     random = Random(seed)
-    on_disk = filled()
-    on_disk.log.close()
+    on_disk = stopped()
     victim = random.randrange(12)
-    name = f"{victim - victim % 3:020d}.log"
+    name = log_file(victim - victim % 3)
     content = bytearray(on_disk.content(name))
     # Only these bytes have a checksum. Damage in the bytes before them is repaired (`test_repair.py`).
     position = (victim % 3) * 100 + random.randrange(17, 100)
@@ -48,24 +47,26 @@ def test_a_damaged_batch_ends_the_log(seed):
     assert list(range(victim + 1)) == offsets_of(on_disk.reopen())
 
 
-def test_a_torn_tail_is_cut_at_every_length():
-    """A torn last batch of any length is removed, and the batches before it stay."""
-    complete = filled(3, internal_segment_bytes=10_000)
-    complete.log.close()
-    content = complete.content(f"{FIRST}.log")
-    for size in range(200, 300, 7):
-        on_disk = LogOnDisk(internal_segment_bytes=10_000)
-        on_disk.log.close()
-        on_disk.write(f"{FIRST}.log", content[:size])
-        assert [0, 1] == offsets_of(on_disk.load(clean=False))
-        assert content[:200] == on_disk.content(f"{FIRST}.log")
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_torn_tail_is_cut_at_every_length(clean):
+    """A torn last batch of any length is removed, even if a marker claims a clean shutdown.
+
+    The batches before it stay.
+    """
+    on_disk = stopped(3, internal_segment_bytes=10_000)
+    content = on_disk.content(FIRST)
+    for size in (*range(200, 300, 7), 299):
+        on_disk.write(FIRST, content[:size])
+        log = on_disk.load(clean=clean)
+        assert [0, 1] == offsets_of(log)
+        log.close()
+        assert content[:200] == on_disk.content(FIRST)
 
 
 def test_segments_after_a_cut_are_renamed():
     """Segments after lost bytes are renamed to `.deleted`, and unlinked after the delay."""
-    on_disk = filled()
-    on_disk.log.close()
-    on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
+    on_disk = stopped()
+    cut(on_disk, 3, 150)
     log = on_disk.load(clean=False)
     assert 4 == log.log_end_offset
     waiting = [name for name in on_disk.names() if name.endswith(".log.deleted")]
@@ -81,19 +82,16 @@ def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
 
     In any other log the lost records look like a gap that compaction has left, so the later segments stay.
     """
-    on_disk = filled()
-    on_disk.log.close()
-    name = "00000000000000000003.log"
-    on_disk.write(name, on_disk.content(name)[:kept_bytes])
+    on_disk = stopped()
+    cut(on_disk, 3, kept_bytes)
     assert 12 == on_disk.load(clean=False).log_end_offset
     assert 3 + kept_bytes // 100 == on_disk.load(clean=False, dense=True).log_end_offset
 
 
 def test_segments_without_indexes_are_recovered_in_order():
     """A log can be loaded after a power loss removed the end of one segment and the indexes of the next ones."""
-    on_disk = filled()
-    on_disk.log.close()
-    on_disk.write("00000000000000000003.log", bytes(300))
+    on_disk = stopped()
+    on_disk.write(log_file(3), bytes(300))
     for base_offset in (6, 9):
         on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}.index"))
     assert [0, 1, 2] == offsets_of(on_disk.load(clean=False, recovery_point=3))
@@ -101,9 +99,8 @@ def test_segments_without_indexes_are_recovered_in_order():
 
 def test_delayed_deletion_spares_new_files_of_the_same_name():
     """Row 51: new segments with the names of deleted segments are not unlinked with the old files."""
-    on_disk = filled()
-    on_disk.log.close()
-    on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
+    on_disk = stopped()
+    cut(on_disk, 3, 150)
     on_disk.log = on_disk.load(clean=False)
     for number in range(4, 12):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -113,21 +110,10 @@ def test_delayed_deletion_spares_new_files_of_the_same_name():
     assert list(range(12)) == offsets_of(on_disk.reopen())
 
 
-def test_a_torn_tail_after_a_clean_start():
-    """A torn end is removed even if a marker claims a clean shutdown."""
-    on_disk = filled(3, internal_segment_bytes=10_000)
-    on_disk.log.close()
-    on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:-1])
-    log = on_disk.load(clean=True)
-    assert 2 == log.append(batch(b"next")).base_offset
-    assert [0, 1, 2] == offsets_of(log)
-
-
 def test_an_end_before_the_start_starts_over():
     """Row 50: if the log ends below the checkpointed start 4, recovery leaves a single empty segment at 4."""
-    on_disk = filled(6)
-    on_disk.log.close()
-    on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
+    on_disk = stopped(6)
+    cut(on_disk, 0, 150)
     log = on_disk.load(clean=False, log_start_offset=4, reached=6)
     assert (4, 4, 4) == (log.log_start_offset, log.log_end_offset, log.recovery_point + 4)
     assert [4] == [segment.base_offset for segment in log.segments()]
@@ -138,10 +124,10 @@ def test_a_preallocated_file_after_a_kill():
     """After a kill the zeros after the last batch of a preallocated file are removed."""
     on_disk = LogOnDisk(preallocate=True, internal_segment_bytes=5000)
     on_disk.log.append(sized_batch(100))
-    assert 5000 == len(on_disk.content(f"{FIRST}.log"))
+    assert 5000 == len(on_disk.content(FIRST))
     on_disk.kill()
     assert 1 == on_disk.log.log_end_offset
-    assert 100 == len(on_disk.content(f"{FIRST}.log"))
+    assert 100 == len(on_disk.content(FIRST))
 
 
 def test_an_offset_outside_the_segment_is_damage():
@@ -149,13 +135,10 @@ def test_an_offset_outside_the_segment_is_damage():
 
     Recovery could repair the offset only if a valid batch followed. Here the next batch is damaged in the same way.
     """
-    on_disk = filled(3, internal_segment_bytes=10_000)
-    on_disk.log.close()
     for base_offset in (2**31 + 2, 2**40):
-        content = bytearray(on_disk.content(f"{FIRST}.log"))
-        content[100:108] = base_offset.to_bytes(8, "big")
-        content[200:208] = (2**31 + 1).to_bytes(8, "big")
-        on_disk.write(f"{FIRST}.log", bytes(content))
+        on_disk = stopped(3, internal_segment_bytes=10_000)
+        overwrite(on_disk, 0, 100, base_offset.to_bytes(8, "big"))
+        overwrite(on_disk, 0, 200, (2**31 + 1).to_bytes(8, "big"))
         assert 1 == on_disk.load(clean=False).log_end_offset
 
 
@@ -165,13 +148,11 @@ def test_offsets_that_do_not_ascend_are_damage():
     If a single flipped bit explains the offset, the offset is repaired instead.
     """
     for base_offset in (0, 3, 5):
-        on_disk = filled(7, internal_segment_bytes=10_000)
-        on_disk.log.close()
-        content = bytearray(on_disk.content(f"{FIRST}.log"))
-        content[600:608] = base_offset.to_bytes(8, "big")
-        on_disk.write(f"{FIRST}.log", bytes(content))
+        on_disk = stopped(7, internal_segment_bytes=10_000)
+        content = on_disk.content(FIRST)
+        overwrite(on_disk, 0, 600, base_offset.to_bytes(8, "big"))
         assert 6 == on_disk.load(clean=False).log_end_offset
-        assert content[:600] == on_disk.content(f"{FIRST}.log")
+        assert content[:600] == on_disk.content(FIRST)
 
 
 def test_a_batch_larger_than_the_window_is_recovered():

@@ -7,13 +7,11 @@ import re
 import pytest
 
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of
-from tests.doubles.records import batch
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.simulated_disk import SimulatedDisk
+from tests.storage.recovery.stopped_logs import cut, log_file, of_epochs, overwrite, stopped
 from topicfs.storage.disk import names
 from topicfs.storage.errors import CorruptionError, PartitionOfflineError
-
-FIRST = "00000000000000000000"
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
     No start deletes a file, and the partition is online again after the checkpoint was corrected.
     """
     put_offset(disk, names.LOG_START_OFFSETS, 91)
-    content = disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
+    content = disk.read_bytes(DATA / "t-0" / log_file(0))
     for _ in range(2):
         engine = engine_on(disk)
         state = engine.partition("t", 0).status().state
@@ -50,7 +48,7 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
         with pytest.raises(PartitionOfflineError):
             append_lines(engine.partition("t", 0), "d\n")
         engine.close()
-        assert content == disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
+        assert content == disk.read_bytes(DATA / "t-0" / log_file(0))
     put_offset(disk, names.LOG_START_OFFSETS, 1)
     engine = engine_on(disk)
     assert ["b", "c"] == read_lines(engine.partition("t", 0))
@@ -79,8 +77,7 @@ def test_a_log_start_is_confirmed_before_it_is_kept(disk):
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_second_checkpoint_confirms_the_start(clean):
     """If the log ends below the log start, nothing is deleted, whether or not the log was closed cleanly."""
-    on_disk = filled(6)
-    on_disk.log.close()
+    on_disk = stopped(6)
     before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
     with pytest.raises(CorruptionError, match="log start 60 is beyond the log's end 6"):
         on_disk.load(clean=clean, log_start_offset=60, recovery_point=59, reached=59)
@@ -99,10 +96,8 @@ def test_a_log_without_a_record_begins_at_its_start(clean):
 
 def test_a_recovery_point_beyond_the_end_skips_no_segment():
     """If the recovery point is beyond the log's end, recovery begins at the first segment."""
-    on_disk = filled(12)
-    on_disk.log.close()
-    name = f"{FIRST[:-1]}3.log"
-    on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    on_disk = stopped()
+    overwrite(on_disk, 3, -1, b"\xff")
     log = on_disk.load(clean=False, recovery_point=120)
     assert (5, 0) == (log.log_end_offset, log.recovery_point)
 
@@ -112,11 +107,9 @@ def test_a_gap_below_the_recovery_point_on_disk_stays():
 
     This holds even if the log now ends below the recovery point and recovery begins before the gap.
     """
-    on_disk = filled(12)
-    on_disk.log.close()
-    on_disk.disk.unlink(DIRECTORY / f"{3:020}.log")
-    name = f"{9:020}.log"
-    on_disk.write(name, on_disk.content(name)[:-1])
+    on_disk = stopped()
+    on_disk.disk.unlink(DIRECTORY / log_file(3))
+    cut(on_disk, 9, -1)
     point = 12
     for _ in range(2):
         log = on_disk.load(clean=False, dense=True, recovery_point=point)
@@ -126,11 +119,9 @@ def test_a_gap_below_the_recovery_point_on_disk_stays():
 
 def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
     """If the last batch reaches the recovery point and is damaged, segments below this point are not recovered."""
-    on_disk = filled(12)
-    on_disk.log.close()
-    for base in (3, 9):
-        name = f"{base:020}.log"
-        on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    on_disk = stopped()
+    for base_offset in (3, 9):
+        overwrite(on_disk, base_offset, -1, b"\xff")
     log = on_disk.load(clean=False, recovery_point=12)
     assert (11, 11) == (log.log_end_offset, log.recovery_point)
 
@@ -153,10 +144,7 @@ def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_the_log_has_is_not_dropped(clean):
     """If an epoch in the file starts beyond the log's end although batches have this epoch, the log is not loaded."""
-    on_disk = LogOnDisk()
-    for offset in range(3):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
-    on_disk.log.close()
+    on_disk = of_epochs({0: 0, 1: 1, 2: 2})
     on_disk.write(names.LEADER_EPOCHS, b"0\n3\n0 0\n1 1\n2 22\n")
     with pytest.raises(CorruptionError, match="epoch 2 starts at 22, beyond the log's end 3"):
         on_disk.load(clean=clean)
@@ -165,22 +153,14 @@ def test_an_epoch_that_the_log_has_is_not_dropped(clean):
 
 def test_an_epoch_whose_batches_were_lost_is_dropped():
     """An epoch in the file is dropped if its first batch was lost, so that no batch has this epoch."""
-    on_disk = LogOnDisk()
-    for offset in range(3):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))
-    on_disk.log.close()
+    on_disk = of_epochs({0: 0, 1: 0, 2: 0})
     on_disk.write(names.LEADER_EPOCHS, b"0\n2\n0 0\n1 5\n")
     assert ((0, 0),) == on_disk.load(clean=False).epochs.entries
 
 
 def test_a_base_offset_in_doubt_is_no_reason_to_keep_a_log_offline():
     """A flipped bit in the first base offset is repaired, and does not take the log offline."""
-    on_disk = LogOnDisk()
-    for offset in range(3):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))
-    on_disk.log.close()
+    on_disk = of_epochs({0: 0, 1: 0, 2: 0})
     on_disk.disk.unlink(DIRECTORY / names.LEADER_EPOCHS)
-    content = bytearray(on_disk.content(f"{FIRST}.log"))
-    content[6] ^= 2
-    on_disk.write(f"{FIRST}.log", bytes(content))
+    overwrite(on_disk, 0, 6, b"\2")
     assert 3 == on_disk.load(clean=False).log_end_offset

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy, deepcopy
-from pathlib import Path
 
 import pytest
 
-from tests.doubles.logs import DIRECTORY, LogOnDisk, filled, offsets_of, records_of
+from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.mortal_disk import End, MortalDisk, dies
-from tests.doubles.records import batch, marker, sized_batch
+from tests.doubles.records import batch, marker, produced, sized_batch
+from tests.storage.recovery.stopped_logs import cut, put, replacement, stopped, sync_all
 from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
-from topicfs.storage.codec.records import BatchStamp
-from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.append import Origin
 
 pytestmark = pytest.mark.slow
@@ -25,49 +23,42 @@ MAX_STEPS = 400
 
 
 def synced(on_disk: LogOnDisk) -> LogOnDisk:
-    """Sync all files and the directory."""
-    for path in on_disk.disk.tree():
-        on_disk.disk.open(Path(path)).sync()
-    on_disk.disk.sync_directory(DIRECTORY)
+    sync_all(on_disk.disk)
     return on_disk
 
 
-def filled_on_mortal_disk() -> LogOnDisk:
-    """Return a closed, synced log of twelve batches with producers, three batches per segment."""
-    on_disk = filled(disk=MortalDisk())
-    on_disk.log.close()
+def on_mortal_disk(count: int = 12) -> LogOnDisk:
+    """Return a closed log of `count` batches, three batches per segment."""
+    on_disk = stopped(count, disk=MortalDisk())
     write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
     return on_disk
 
 
 def torn() -> tuple[LogOnDisk, list[int]]:
     """Return a log with a half-written batch in the second segment, and the offsets before this batch."""
-    on_disk = filled_on_mortal_disk()
-    on_disk.disk.open(DIRECTORY / f"{3:020d}.log").truncate(250)
+    on_disk = on_mortal_disk()
+    cut(on_disk, 3, 250)
     return synced(on_disk), [0, 1, 2, 3, 4]
 
 
 def without_indexes() -> tuple[LogOnDisk, list[int]]:
-    on_disk = filled_on_mortal_disk()
-    for name in on_disk.names():
-        if name.endswith("index"):
-            on_disk.disk.unlink(DIRECTORY / name)
-    return synced(on_disk), list(range(12))
+    on_disk = on_mortal_disk(9)
+    for name in on_disk.index_files():
+        on_disk.disk.unlink(DIRECTORY / name)
+    return synced(on_disk), list(range(9))
 
 
 def with_garbage_in_indexes() -> tuple[LogOnDisk, list[int]]:
-    on_disk = filled_on_mortal_disk()
-    for name in on_disk.names():
-        if name.endswith("index"):
-            on_disk.write(name, b"\x7f" * 19)
-    return synced(on_disk), list(range(12))
+    on_disk = on_mortal_disk(9)
+    for name in on_disk.index_files():
+        on_disk.write(name, b"\x7f" * 19)
+    return synced(on_disk), list(range(9))
 
 
 def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
     """Return a log whose first segment has an abort and a damaged transaction index."""
     on_disk = LogOnDisk(disk=MortalDisk(), internal_segment_bytes=300)
-    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
-    on_disk.log.append(batch(b"aborted", timestamp=1, stamp=stamp))
+    on_disk.log.append(produced(b"aborted", txn=True))
     on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     for number in range(2, 6):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -79,13 +70,8 @@ def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
 
 def compacted() -> tuple[LogOnDisk, list[int]]:
     """Return a log with a finished compaction of two segments; the new files are still `.swap` files."""
-    on_disk, other = filled_on_mortal_disk(), LogOnDisk()
-    other.log.replacer.truncate_fully_and_start_at(3)
-    for offset in (4, 8):
-        other.log.appender.append_as_follower(batch(b"new", offset=offset))
-    other.log.close()
-    for suffix in SUFFIXES:
-        on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
+    on_disk = on_mortal_disk()
+    put(on_disk, replacement(4, 8, base_offset=3), ".swap")
     return synced(on_disk), [0, 1, 2, 4, 8, 9, 10, 11]
 
 
@@ -103,7 +89,7 @@ def half_compacted() -> tuple[LogOnDisk, list[int]]:
         (torn, 0),
         (torn, 4),
         (without_indexes, 0),
-        (without_indexes, 12),
+        (without_indexes, 9),
         (with_garbage_in_indexes, 0),
         (with_a_damaged_transaction_index, 0),
         (with_a_damaged_transaction_index, 6),
@@ -159,11 +145,8 @@ def findings(on_disk: LogOnDisk) -> list[object]:
 
 def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point() -> None:
     """Recovery syncs its own renames, because a later flush may not sync the directory."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for number in range(9):
-        on_disk.log.append(sized_batch(100, timestamp=number))
-    on_disk.log.close()
-    on_disk.disk.open(DIRECTORY / f"{FIRST}.log").truncate(299)
+    on_disk = stopped(9)
+    cut(on_disk, 0, 299)
     synced(on_disk)
     on_disk.kill(recovery_point=1)
     on_disk.log.append(batch(b"new"), durable=True)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.manual_flusher import ManualFlusher
-from tests.doubles.records import batch, sized_batch
+from tests.doubles.records import sized_batch
+from tests.storage.recovery.stopped_logs import of_epochs, overwrite, stopped
+from topicfs.storage.disk.names import LEADER_EPOCHS
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.recovery.loader import load_log
@@ -25,7 +27,7 @@ def test_an_empty_directory_is_an_empty_log():
         f"{FIRST}.index",
         f"{FIRST}.log",
         f"{FIRST}.timeindex",
-        "leader-epoch-checkpoint",
+        LEADER_EPOCHS,
     ] == on_disk.names()
     other = LogOnDisk()
     for name in other.names():
@@ -94,72 +96,57 @@ def test_truncation_after_a_restart():
 
 def test_segments_below_the_recovery_point_are_not_read():
     """Recovery begins at the segment with the recovery point, so that damage before it is not noticed."""
-    on_disk = filled()
-    on_disk.log.close()
-    name = f"{FIRST}.log"
-    on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    on_disk = stopped()
+    overwrite(on_disk, 0, -1, b"\xff")
     assert 12 == on_disk.load(clean=False, recovery_point=3).log_end_offset
     assert 2 == on_disk.load(clean=False, recovery_point=2).log_end_offset
 
 
 def test_a_clean_start_looks_at_nothing():
     """Neither topicfs nor a broker notices a flipped byte at a clean start."""
-    on_disk = filled(3)
-    on_disk.log.close()
-    name = f"{FIRST}.log"
-    on_disk.write(name, on_disk.content(name)[:-1] + b"\xff")
+    on_disk = stopped(3)
+    overwrite(on_disk, 0, -1, b"\xff")
     assert 3 == on_disk.load(clean=True).log_end_offset
 
 
-def test_lost_epochs_come_back():
-    """Rows 14 and 48: lost epochs are rebuilt from the batches.
-
-    An entry has an epoch and its first offset: (1,0) (2,1) (3,3) for one log, and (0,104) (1,106) (2,110) for another
-    log.
-    """
-    on_disk = LogOnDisk()
-    for offset, epoch in ((0, 1), (1, 2), (2, 2), (3, 3)):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
-    on_disk.log.close()
-    on_disk.write("leader-epoch-checkpoint", b"")
-    assert ((1, 0), (2, 1), (3, 3)) == on_disk.load(clean=False).epochs.entries
-    other = LogOnDisk()
-    for offset, epoch in ((104, 0), (106, 1), (108, 1), (110, 2)):
-        other.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
-    other.log.close()
-    other.write("leader-epoch-checkpoint", b"")
-    assert ((0, 104), (1, 106), (2, 110)) == other.load(clean=False).epochs.entries
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ({0: 1, 1: 2, 2: 2, 3: 3}, ((1, 0), (2, 1), (3, 3))),
+        ({104: 0, 106: 1, 108: 1, 110: 2}, ((0, 104), (1, 106), (2, 110))),
+    ],
+    ids=["from 0", "with gaps"],
+)
+def test_lost_epochs_come_back(batches, expected):
+    """Rows 14 and 48: lost epochs are rebuilt from the batches. An entry has an epoch and its first offset."""
+    on_disk = of_epochs(batches)
+    on_disk.write(LEADER_EPOCHS, b"")
+    assert expected == on_disk.load(clean=False).epochs.entries
 
 
 def test_epochs_outside_the_log_go():
     """Epochs at or after the log's end are dropped. Epochs before the start become one epoch that begins there."""
-    on_disk = LogOnDisk()
-    for offset in range(6):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
-    on_disk.log.close()
-    on_disk.write("leader-epoch-checkpoint", b"0\n6\n0 0\n1 1\n2 2\n4 4\n5 5\n9 9\n")
+    on_disk = of_epochs({offset: offset for offset in range(6)})
+    on_disk.write(LEADER_EPOCHS, b"0\n6\n0 0\n1 1\n2 2\n4 4\n5 5\n9 9\n")
     log = on_disk.load(clean=True, log_start_offset=3)
     assert ((2, 3), (4, 4), (5, 5)) == log.epochs.entries
 
 
 def test_the_file_of_epochs_follows_what_loading_dropped():
     """The epoch file is updated in the background after loading, as in a broker, unless the disk is full."""
-    flusher = ManualFlusher()
-    on_disk = LogOnDisk(flusher=flusher)
-    for offset in range(3):
-        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
-    on_disk.log.close()
+    on_disk = of_epochs({0: 0, 1: 1, 2: 2})
+    on_disk.flusher = flusher = ManualFlusher()
     stale = b"0\n4\n0 0\n1 1\n2 2\n9 9\n"
-    on_disk.write("leader-epoch-checkpoint", stale)
+    on_disk.write(LEADER_EPOCHS, stale)
     on_disk.load(clean=False, log_start_offset=1)
-    assert stale == on_disk.content("leader-epoch-checkpoint")
+    assert stale == on_disk.content(LEADER_EPOCHS)
     on_disk.disk.fill(0)
     assert 1 == flusher.run()
-    assert stale == on_disk.content("leader-epoch-checkpoint")
+    assert stale == on_disk.content(LEADER_EPOCHS)
     on_disk.disk.fill(None)
     on_disk.load(clean=False, log_start_offset=1)
     assert 1 == flusher.run()
-    assert b"0\n2\n1 1\n2 2\n" == on_disk.content("leader-epoch-checkpoint")
+    assert b"0\n2\n1 1\n2 2\n" == on_disk.content(LEADER_EPOCHS)
     on_disk.load(clean=False, log_start_offset=1)
     assert 0 == flusher.run()
 

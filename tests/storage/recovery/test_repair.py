@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedFile
+from tests.storage.recovery.stopped_logs import log_file, overwrite, stopped
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.model import Position
 
@@ -22,12 +22,10 @@ BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = range(64), range(64, 96), range(96, 1
 """The bits of each header field, counted from the highest bit of the header's first byte."""
 
 
-def filled() -> LogOnDisk:
-    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
-    for number in range(RECORDS):
-        on_disk.log.append(sized_batch(100, timestamp=1 + number))
-    on_disk.log.close()
-    return on_disk
+@pytest.fixture
+def on_disk() -> LogOnDisk:
+    """A log of three batches in each segment, closed in order."""
+    return stopped(RECORDS)
 
 
 def logs(on_disk: LogOnDisk) -> dict[str, bytes]:
@@ -41,25 +39,36 @@ def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
     on_disk.write(name, bytes(content))
 
 
-@pytest.mark.parametrize("record", range(RECORDS - 1))
-def test_a_base_offset_is_repaired_from_its_neighbors(record: int) -> None:
-    """A flipped bit of any base offset except the last one is repaired from the neighbors."""
-    on_disk = filled()
+FLIPPED = [
+    *(pytest.param(BASE_OFFSET, record, False, id=f"base offset {record}") for record in range(RECORDS - 1)),
+    *(pytest.param(MAGIC, record, False, id=f"magic {record}") for record in range(RECORDS)),
+    *(pytest.param(LENGTH, record, False, id=f"length {record}") for record in (0, 4, RECORDS - 1)),
+    pytest.param(LENGTH, RECORDS - 1, True, id="last length after a clean close"),
+]
+
+
+@pytest.mark.parametrize(("field", "record", "clean"), FLIPPED)
+def test_a_flipped_bit_is_repaired(on_disk: LogOnDisk, field: range, record: int, clean: bool) -> None:
+    """A flipped bit of a header field without a checksum is repaired, and no record is lost.
+
+    A base offset is repaired from its neighbors, except the last one. A magic is repaired if the checksum of format v2
+    is valid. A length is repaired if changing one bit of it gives a valid checksum, even in a log that was closed
+    cleanly; a broker truncates the log at such a batch.
+    """
     whole = logs(on_disk)
-    for bit in BASE_OFFSET:
+    for bit in field:
         flip(on_disk, record, bit)
-        log = on_disk.load(clean=False)
+        log = on_disk.load(clean=clean)
         assert (RECORDS, list(range(RECORDS))) == (log.log_end_offset, offsets_of(log)), f"bit {bit}"
         log.close()
-        assert whole == {name: data for name, data in logs(on_disk).items() if data}, f"bit {bit}"
+        assert whole == logs(on_disk), f"bit {bit}"
 
 
-def test_the_last_base_offset_is_repaired_only_if_impossible() -> None:
+def test_the_last_base_offset_is_repaired_only_if_impossible(on_disk: LogOnDisk) -> None:
     """The last base offset is repaired only if it is impossible.
 
     A larger base offset is possible, because a gap may come before the last batch.
     """
-    on_disk = filled()
     whole = logs(on_disk)
     last = RECORDS - 1
     for bit in BASE_OFFSET:
@@ -77,26 +86,20 @@ def test_the_last_base_offset_is_repaired_only_if_impossible() -> None:
 def test_a_neighbor_that_may_be_wrong_repairs_nothing() -> None:
     """The last base offset is not repaired if the previous batch may be wrong."""
     on_disk = gapped(3, 5, 17, 90)
-    name = f"{0:020d}.log"
-    whole = on_disk.content(name)
-    third, fourth = (whole.index(offset.to_bytes(8, "big")) for offset in (17, 90))
-    for value, position in ((103, third), (104 ^ 32, fourth)):
-        whole = whole[:position] + value.to_bytes(8, "big") + whole[position + 8 :]
-    on_disk.write(name, whole)
-    log = on_disk.load(clean=False)
-    assert [3, 5, 103] == offsets_of(log)
+    set_offset(on_disk, 17, 103)
+    set_offset(on_disk, 90, 104 ^ 32)
+    assert [3, 5, 103] == offsets_of(on_disk.load(clean=False))
 
 
 @pytest.mark.parametrize("bit", [0x80, 0x02])
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_magic_that_ends_a_brokers_log_is_repaired_and_reported(
-    record: int, bit: int, caplog: pytest.LogCaptureFixture
+    on_disk: LogOnDisk, record: int, bit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A magic that would end the log in a broker is repaired, with a warning.
 
     A broker reads 0x82 as a negative number and 0 as an old format.
     """
-    on_disk = filled()
     whole = logs(on_disk)
     flip(on_disk, record, MAGIC[8 - bit.bit_length()])
     with caplog.at_level(logging.WARNING):
@@ -112,24 +115,11 @@ def test_a_magic_that_ends_a_brokers_log_is_repaired_and_reported(
     assert (3, None) == (len(found), found.problem)
 
 
-@pytest.mark.parametrize("record", range(RECORDS))
-def test_a_magic_is_found_by_the_checksum(record: int) -> None:
-    """A magic is repaired if the checksum of format v2 is valid, even in the last batch."""
-    on_disk = filled()
-    whole = logs(on_disk)
-    for bit in MAGIC:
-        flip(on_disk, record, bit)
-        log = on_disk.load(clean=False)
-        assert list(range(RECORDS)) == offsets_of(log), f"bit {bit}"
-        log.close()
-        assert whole == logs(on_disk), f"bit {bit}"
-
-
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
     """A leader epoch with a flipped bit stays, because its old value is unknown. A broker keeps it as well."""
     for bit in LEADER_EPOCH:
-        on_disk = filled()
+        on_disk = stopped(RECORDS)
         flip(on_disk, record, bit)
         damaged = logs(on_disk)
         log = on_disk.load(clean=False)
@@ -138,25 +128,8 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
         assert damaged == logs(on_disk)
 
 
-@pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
-def test_a_length_is_repaired_by_the_checksum(record: int) -> None:
-    """A wrong length is repaired if changing one bit of the length gives a valid checksum.
-
-    A broker truncates the log at such a batch.
-    """
-    on_disk = filled()
-    whole = logs(on_disk)
-    for bit in LENGTH:
-        flip(on_disk, record, bit)
-        log = on_disk.load(clean=False)
-        assert list(range(RECORDS)) == offsets_of(log), f"bit {bit}"
-        log.close()
-        assert whole == logs(on_disk), f"bit {bit}"
-
-
-def test_two_bits_of_a_length_end_the_log() -> None:
+def test_two_bits_of_a_length_end_the_log(on_disk: LogOnDisk) -> None:
     """A length with two flipped bits ends the log, as in a broker."""
-    on_disk = filled()
     flip(on_disk, 4, LENGTH[28])
     flip(on_disk, 4, LENGTH[30])
     assert [0, 1, 2, 3] == offsets_of(on_disk.load(clean=False))
@@ -180,18 +153,6 @@ def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pyt
     assert read < 4 << 20  # Recovery reads the segment twice.
 
 
-@pytest.mark.parametrize("bit", LENGTH)
-def test_a_cleanly_closed_log_is_repaired_and_not_truncated(bit: int) -> None:
-    """After a clean close the last batch is repaired, instead of being cut off."""
-    on_disk = filled()
-    whole = logs(on_disk)
-    flip(on_disk, RECORDS - 1, bit)
-    log = on_disk.load(clean=True)
-    assert list(range(RECORDS)) == offsets_of(log)
-    log.close()
-    assert whole == logs(on_disk)
-
-
 @pytest.mark.parametrize("number", range(5))
 def test_batches_of_many_records_may_overlap(number: int) -> None:
     """A flipped bit in a base offset is repaired even if it makes the offset ranges of batches overlap."""
@@ -211,9 +172,8 @@ def test_batches_of_many_records_may_overlap(number: int) -> None:
         assert whole == on_disk.content(f"{0:020d}.log")
 
 
-def test_a_repair_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repair_is_logged(on_disk: LogOnDisk, caplog: pytest.LogCaptureFixture) -> None:
     """A repair logs the file, the position and both values."""
-    on_disk = filled()
     flip(on_disk, 4, 63)
     flip(on_disk, 7, 128 + 5)
     with caplog.at_level(logging.WARNING):
@@ -224,18 +184,17 @@ def test_a_repair_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ] == caplog.messages
 
 
-def test_several_flipped_bits_are_repaired() -> None:
+def test_several_flipped_bits_are_repaired(on_disk: LogOnDisk) -> None:
     """In a log without gaps several flipped bits are repaired, unless two adjacent batches are damaged."""
-    on_disk = filled()
     for record in (1, 3, 6, 9):
         flip(on_disk, record, 20)
         flip(on_disk, record, 50)
         flip(on_disk, record, 128)
     assert list(range(RECORDS)) == offsets_of(on_disk.load(clean=False))
-    on_disk = filled()
-    flip(on_disk, 3, 62)
-    flip(on_disk, 4, 20)
-    assert [0, 1, 2] == offsets_of(on_disk.load(clean=False))
+    damaged = stopped(RECORDS)
+    flip(damaged, 3, 62)
+    flip(damaged, 4, 20)
+    assert [0, 1, 2] == offsets_of(damaged.load(clean=False))
 
 
 def gapped(*offsets: int) -> LogOnDisk:
@@ -247,19 +206,22 @@ def gapped(*offsets: int) -> LogOnDisk:
     return on_disk
 
 
+def set_offset(on_disk: LogOnDisk, old: int, new: int) -> None:
+    """Change the base offset of the batch at offset `old` of the first segment."""
+    position = on_disk.content(log_file(0)).index(old.to_bytes(8, "big"))
+    overwrite(on_disk, 0, position, new.to_bytes(8, "big"))
+
+
 def test_a_gap_leaves_what_is_one_bit_away() -> None:
     """In a log with gaps, a wrong base offset is repaired if only one candidate fits the gap.
 
     A candidate differs from the wrong offset in one bit.
     """
     on_disk = gapped(3, 5, 17, 90, 91)
-    name = f"{0:020d}.log"
-    whole = on_disk.content(name)
-    position = next(at for at in range(len(whole)) if whole[at : at + 8] == (17).to_bytes(8, "big"))
-    damaged = whole[:position] + (17 + 2**40).to_bytes(8, "big") + whole[position + 8 :]
-    on_disk.write(name, damaged)
+    whole = logs(on_disk)
+    set_offset(on_disk, 17, 17 + 2**40)
     assert [3, 5, 17, 90, 91] == offsets_of(on_disk.load(clean=False))
-    assert whole == on_disk.content(name)
+    assert whole == logs(on_disk)
 
 
 def test_an_uncertain_base_offset_is_not_repaired() -> None:
@@ -268,19 +230,14 @@ def test_an_uncertain_base_offset_is_not_repaired() -> None:
     A candidate differs from the wrong offset in one bit.
     """
     on_disk = gapped(3, 5, 17, 90, 91)
-    name = f"{0:020d}.log"
-    whole = on_disk.content(name)
-    position = next(at for at in range(len(whole)) if whole[at : at + 8] == (17).to_bytes(8, "big"))
-    on_disk.write(name, whole[:position] + (1).to_bytes(8, "big") + whole[position + 8 :])
+    set_offset(on_disk, 17, 1)
     assert [3, 5] == offsets_of(on_disk.load(clean=False))
 
 
-def test_a_read_only_load_repairs_nothing() -> None:
+def test_a_read_only_load_repairs_nothing(on_disk: LogOnDisk) -> None:
     """A read-only load repairs no byte on disk."""
-    on_disk = filled()
     flip(on_disk, 4, 60)
     before = on_disk.disk.tree()
     log = on_disk.load(clean=False, disk=on_disk.disk.read_only_view())
     assert [0, 1, 2, 3] == offsets_of(log)[:4]
     assert before == on_disk.disk.tree()
-    assert Path(f"{DIRECTORY}/{3:020d}.log") in map(Path, before)

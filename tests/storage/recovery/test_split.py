@@ -8,6 +8,7 @@ import pytest
 
 from tests.doubles.logs import DIRECTORY, LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch
+from tests.storage.recovery.stopped_logs import sync_all
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.model import Offset
 
@@ -31,16 +32,15 @@ def with_segment(*offsets: int, tail: bytes = b"", **settings) -> LogOnDisk:
     return on_disk
 
 
+def recovered(*offsets: int, tail: bytes = b"") -> LogOnDisk:
+    """Return the log of `with_segment` after its recovery."""
+    on_disk = with_segment(*offsets, tail=tail)
+    on_disk.kill()
+    return on_disk
+
+
 def expected(*offsets: int) -> list[tuple[int, bytes]]:
     return [(offset, b"at %d" % offset) for offset in offsets]
-
-
-def sync_all(on_disk: LogOnDisk) -> None:
-    for name in on_disk.names():
-        file = on_disk.disk.open(DIRECTORY / name)
-        file.sync()
-        file.close()
-    on_disk.disk.sync_directory(DIRECTORY)
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -60,7 +60,7 @@ def test_a_segment_is_split_where_the_indexes_end(indexed, offsets, bases):
     on_disk = with_segment(*offsets)
     if indexed:
         on_disk.write(FIRST.replace(".log", ".index"), b"")
-    on_disk.log = on_disk.load(clean=False)
+    on_disk.kill()
     assert bases == on_disk.base_offsets()
     assert expected(*offsets) == records_of(on_disk.log)
     assert [] == on_disk.temporary_files()
@@ -76,14 +76,13 @@ def test_a_segment_is_split_below_the_recovery_point_too():
     offsets = (0, 5, BEYOND + 1)
     on_disk = with_segment(*offsets, index_interval_bytes=0)
     on_disk.write(segment_file(Offset(3 * BEYOND), SegmentFileKind.LOG), b"")
-    on_disk.log = on_disk.load(clean=False, recovery_point=3 * BEYOND)
+    on_disk.kill(recovery_point=3 * BEYOND)
     assert [0, BEYOND + 1, 3 * BEYOND] == on_disk.base_offsets()
     assert expected(*offsets) == records_of(on_disk.log)
     assert [] == on_disk.temporary_files()
     on_disk.log.close()
-    assert (8, 0) == tuple(len(on_disk.content(name)) for name in on_disk.names() if name.endswith(".index"))[
-        :2
-    ]
+    sizes = [len(on_disk.content(name)) for name in on_disk.names() if name.endswith(".index")]
+    assert [8, 0] == sizes[:2]
 
 
 def test_after_a_clean_stop_no_segment_is_split():
@@ -104,15 +103,14 @@ def test_the_segments_beside_it_stay():
     on_disk.write(
         segment_file(Offset(BEYOND + 5), SegmentFileKind.LOG), bytes(batch(b"last", offset=BEYOND + 5))
     )
-    on_disk.log = on_disk.load(clean=False)
+    on_disk.kill()
     assert [0, BEYOND, BEYOND + 5] == on_disk.base_offsets()
     assert [0, BEYOND, BEYOND + 5] == offsets_of(on_disk.log)
 
 
 def test_a_torn_tail_is_cut_from_the_last_part():
     """A torn end is removed from the last part of a split segment."""
-    on_disk = with_segment(0, BEYOND, tail=bytes(batch(b"torn", offset=BEYOND + 1))[:-1])
-    on_disk.log = on_disk.load(clean=False)
+    on_disk = recovered(0, BEYOND, tail=bytes(batch(b"torn", offset=BEYOND + 1))[:-1])
     assert [0, BEYOND] == offsets_of(on_disk.log)
     assert len(batch(b"at %d" % BEYOND)) == on_disk.log.segments()[-1].size_bytes
 
@@ -121,23 +119,21 @@ def test_batches_below_the_base_offset_are_cut():
     """A batch below the segment's base offset counts as damaged, and is removed."""
     on_disk = with_segment(7)
     on_disk.disk.rename(DIRECTORY / FIRST, DIRECTORY / segment_file(Offset(10), SegmentFileKind.LOG))
-    on_disk.log = on_disk.load(clean=False)
+    on_disk.kill()
     assert (10, 10) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
 
 
 @pytest.mark.parametrize("first", [3, BEYOND])
 def test_offsets_that_go_back_are_damage(first):
     """A batch whose successor has a smaller offset is damaged, and the segment is not split."""
-    on_disk = with_segment(0, first + BEYOND, first)
-    on_disk.log = on_disk.load(clean=False)
+    on_disk = recovered(0, first + BEYOND, first)
     assert [0] == on_disk.base_offsets()
     assert [0] == offsets_of(on_disk.log)
 
 
 def test_damage_behind_the_split_is_cut_from_the_last_part():
     """Damage after the split point is removed, and earlier batches stay."""
-    on_disk = with_segment(0, BEYOND, BEYOND + 1, BEYOND + 1, BEYOND + 2)
-    on_disk.log = on_disk.load(clean=False)
+    on_disk = recovered(0, BEYOND, BEYOND + 1, BEYOND + 1, BEYOND + 2)
     assert [0, BEYOND, BEYOND + 1] == offsets_of(on_disk.log)
 
 
@@ -164,7 +160,7 @@ def test_a_crash_at_any_step_loses_nothing(operation, keep):
     steps = 0
     for after in range(60):
         on_disk = with_segment(*offsets)
-        sync_all(on_disk)
+        sync_all(on_disk.disk)
         on_disk.disk.fail(operation, after=after)
         try:
             on_disk.load(clean=False)
@@ -184,5 +180,5 @@ def test_the_parts_keep_the_time_of_the_old_segment():
     """The parts keep the time of the old file, because retention uses it if records have no timestamps."""
     on_disk = with_segment(0, BEYOND)
     on_disk.disk.set_modified_time(Path(DIRECTORY / FIRST), 123_456)
-    on_disk.log = on_disk.load(clean=False)
+    on_disk.kill()
     assert [123_456, 123_456] == [segment.modified_time for segment in on_disk.log.chain.segments]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
-from tests.doubles.records import batch, sized_batch
+from tests.doubles.records import sized_batch
+from tests.storage.recovery.stopped_logs import SEGMENT_SUFFIXES, put, replacement, stopped
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
 from topicfs.storage.model import Offset
 from topicfs.storage.recovery.temporary_files import indexes_without_log, replaced, sort_temporary_files
 
 BASES = (0, 3, 6)
-SUFFIXES = (".log", ".index", ".timeindex")
 
 
 def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
@@ -22,22 +22,12 @@ def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
     for _ in range(9):
         on_disk.log.append(sized_batch(100))
     on_disk.log.close()
-    other = LogOnDisk()
-    for offset in (1, 2, 5):
-        other.log.appender.append_as_follower(batch(b"new", offset=offset))
-    other.log.close()
-    return on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}
-
-
-def put(on_disk: LogOnDisk, new: dict[str, bytes], state: str, *, only: tuple[str, ...] = SUFFIXES) -> None:
-    for name, data in new.items():
-        if name.endswith(only):
-            on_disk.write(name + state, data)
+    return on_disk, replacement(1, 2, 5)
 
 
 def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
     for base_offset in base_offsets:
-        for suffix in SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             on_disk.disk.unlink(Path(f"/data/orders-0/{base_offset:020d}{suffix}"))
 
 
@@ -100,13 +90,7 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
     The log then reads its producers from an older snapshot and the batches after it.
     """
     on_disk, _ = compacted()
-    other = LogOnDisk()
-    other.log.replacer.truncate_fully_and_start_at(3)
-    for offset in (3, 5):
-        other.log.appender.append_as_follower(batch(b"new", offset=offset))
-    other.log.close()
-    for suffix in SUFFIXES:
-        on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
+    put(on_disk, replacement(3, 5, base_offset=3), ".swap")
     assert f"{3:020d}.snapshot" in on_disk.names()
     on_disk.log = on_disk.load(clean=False, recovery_point=recovery_point)
     assert [0, 1, 2, 3, 5, 6, 7, 8] == offsets_of(on_disk.log)
@@ -115,15 +99,8 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
 
 def test_an_old_index_is_not_taken_for_a_new_segments():
     """On a read-only disk the old segment's `.index` is not used for the new segment."""
-    on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
-    for offset in range(9):
-        on_disk.log.append(sized_batch(100, timestamp=1 + offset))
-    on_disk.log.close()
-    other = LogOnDisk()
-    for offset in (1, 2, 5):
-        other.log.appender.append_as_follower(sized_batch(90, offset=offset, timestamp=1 + offset))
-    other.log.close()
-    put(on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}, ".swap")
+    on_disk = stopped(9)
+    put(on_disk, replacement(1, 2, 5), ".swap")
     log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
     assert [2, 5, 6, 7, 8] == offsets_of(log, 2)
     assert [5, 6, 7, 8] == offsets_of(log, 3)
