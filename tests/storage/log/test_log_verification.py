@@ -7,7 +7,7 @@ import pytest
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import NOW, batch, marker, produced
 from topicfs.storage.codec.records import BatchStamp
-from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
+from topicfs.storage.errors import InvalidTransactionStateError
 from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.append import UNVERIFIED, Origin
 
@@ -35,13 +35,6 @@ def test_a_transaction_begins_with_its_guard(log):
     log.append(marker(), origin=Origin.COORDINATOR)
     log.append(produced(sequence=2))
     assert 4 == log.log_end_offset
-
-
-def test_an_unknown_producer_begins_at_0(log):
-    """Row 78: an unknown producer's first sequence must be 0, even with a valid guard."""
-    with pytest.raises(OutOfOrderSequenceError):
-        log.append(produced(sequence=3, txn=True), guard=ask(log, 3))
-    assert 0 == log.log_end_offset
 
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):

@@ -7,11 +7,35 @@ import pytest
 from tests.doubles.logs import LogOnDisk, offsets_of
 from tests.doubles.records import NOW, batch, produced
 from topicfs.storage.codec.records import BatchStamp, encode
-from topicfs.storage.model import ProducerId, Timestamp
+from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.snapshot import decode
 from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
+
+
+def in_segments(*batches: bytearray) -> LogOnDisk:
+    """Return a log with a segment for each batch, and an empty last segment."""
+    on_disk = LogOnDisk()
+    for data in batches:
+        on_disk.log.append(data)
+        on_disk.log.appender.roll()
+    return on_disk
+
+
+def of_producers(count: int = 4) -> LogOnDisk:
+    """Return a log with a segment for each of `count` producers, and an empty last segment."""
+    return in_segments(*(produced(pid=pid) for pid in range(count)))
+
+
+def of_sequences(count: int) -> LogOnDisk:
+    """Return a log with a segment for each of `count` batches of one producer, and an empty last segment."""
+    return in_segments(*(produced(sequence=sequence) for sequence in range(count)))
+
+
+def remove_snapshots(on_disk: LogOnDisk) -> None:
+    for offset in on_disk.snapshots():
+        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
 
 
 def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
@@ -27,19 +51,15 @@ def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
 
 def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
     """Row 80: each roll writes a snapshot, even without producers, and a flush keeps the snapshots."""
-    on_disk = LogOnDisk()
-    for _ in range(3):
-        on_disk.log.append(batch(b"v", timestamp=NOW))
-        on_disk.log.appender.roll()
+    on_disk = in_segments(batch(b"v"), batch(b"v"), batch(b"v"))
     on_disk.log.appender.flush()
     assert [1, 2, 3] == on_disk.snapshots()
+    assert EMPTY_SNAPSHOT == on_disk.content(f"{1:020d}.snapshot")
 
 
 def test_an_existing_snapshot_is_not_written_again():
     """Row 97: a roll or close does not rewrite an existing snapshot."""
-    on_disk = LogOnDisk()
-    on_disk.log.append(produced())
-    on_disk.log.appender.roll()
+    on_disk = in_segments(produced())
     on_disk.disk.calls.clear()
     on_disk.log.appender.roll()
     on_disk.reopen()
@@ -51,46 +71,27 @@ def test_a_clean_log_without_snapshots_never_had_producers():
 
     The log gets empty snapshots at the base offsets of its last segments and at its end.
     """
-    on_disk = LogOnDisk()
-    for sequence in range(4):
-        on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.appender.roll()
+    on_disk = of_sequences(4)
     on_disk.log.close()
-    for offset in on_disk.snapshots():
-        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    remove_snapshots(on_disk)
     on_disk.disk.calls.clear()
     on_disk.log = on_disk.load(clean=True)
-    read = {path[-24:] for call, path in on_disk.disk.calls if call == "pread"}
-    assert {path for path in read if path.endswith(".log")} == set()
+    assert [] == [path for call, path in on_disk.disk.calls if call == "pread" and path.endswith(".log")]
     assert [3, 4] == on_disk.snapshots()
     assert EMPTY_SNAPSHOT == on_disk.content("00000000000000000003.snapshot")
 
 
 def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
     """Rows 43 and 81: recovery writes snapshots at each base offset from the recovery point on, and at the log end."""
-    on_disk = LogOnDisk()
-    for sequence in range(4):
-        on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.appender.roll()
+    on_disk = of_sequences(4)
     on_disk.log.append(produced(sequence=4))
-    for offset in on_disk.snapshots():
-        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    remove_snapshots(on_disk)
     on_disk.kill(recovery_point=3)
     assert [3, 4, 5] == on_disk.snapshots()
-    for offset in on_disk.snapshots():
-        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    remove_snapshots(on_disk)
     on_disk.kill(recovery_point=0)
     assert [1, 2, 3, 4, 5] == on_disk.snapshots()
     assert on_disk.log.append(produced(sequence=4)).duplicate
-
-
-def rolled(count=4):
-    """Return a log with one segment for each of `count` producers, and an empty last segment."""
-    on_disk = LogOnDisk()
-    for pid in range(count):
-        on_disk.log.append(produced(pid=pid))
-        on_disk.log.appender.roll()
-    return on_disk
 
 
 def producers_in(on_disk, offset):
@@ -99,7 +100,7 @@ def producers_in(on_disk, offset):
 
 def test_recovery_forgets_expired_producers_at_each_segments_base():
     """Recovery drops expired producers at the base offset of each segment, as a broker does."""
-    on_disk = rolled()
+    on_disk = of_producers()
     on_disk.clock.now = NOW + DEFAULT_EXPIRATION_MS
     on_disk.kill()
     assert [[0], [1], [2], [3]] == [producers_in(on_disk, offset) for offset in (1, 2, 3, 4)]
@@ -109,7 +110,7 @@ def test_recovery_forgets_expired_producers_at_each_segments_base():
 @pytest.mark.parametrize("log_start", [2, 4])
 def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
     """Recovery deletes snapshots at or below the log start, and a close adds none."""
-    on_disk = rolled()
+    on_disk = of_producers()
     on_disk.kill(log_start_offset=log_start)
     expected = list(range(log_start + 1, 5))
     assert expected == on_disk.snapshots()
@@ -120,7 +121,7 @@ def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
 
 def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
     """A clean start deletes the snapshot at the log start, because the snapshot covers only deleted records."""
-    on_disk = rolled()
+    on_disk = of_producers()
     on_disk.log.close()
     on_disk.log = on_disk.load(clean=True, log_start_offset=2)
     assert [3, 4] == on_disk.snapshots()
@@ -140,10 +141,9 @@ def test_recovery_writes_a_snapshot_at_the_second_last_base():
 
     A later truncation needs this snapshot.
     """
-    on_disk = rolled(3)
+    on_disk = of_producers(3)
     on_disk.log.append(produced(pid=3))
-    for offset in on_disk.snapshots():
-        on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
+    remove_snapshots(on_disk)
     on_disk.kill(recovery_point=3)
     assert [2, 3, 4] == on_disk.snapshots()
 
@@ -163,7 +163,7 @@ def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along
 
     These are the snapshots at the base offsets of the last two segments, and at the log's end.
     """
-    on_disk = rolled()
+    on_disk = of_producers()
     on_disk.log.close()
     on_disk.disk.unlink(on_disk.log.directory / "00000000000000000000.index")
     on_disk.log = on_disk.load(clean=True)
@@ -173,9 +173,7 @@ def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along
 def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
     """Row 100: an empty, torn or corrupt snapshot is deleted, and the log is read from an older snapshot on."""
     for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
-        on_disk = LogOnDisk()
-        on_disk.log.append(produced(sequence=0))
-        on_disk.log.appender.roll()
+        on_disk = of_sequences(1)
         on_disk.log.append(produced(sequence=1))
         on_disk.log.close()
         on_disk.write("00000000000000000002.snapshot", damage)
@@ -186,12 +184,8 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
 
 def test_stray_snapshots_except_the_newest_are_deleted():
     """Rows 47 and 102: snapshots that are not at a segment's base offset are deleted, except the newest of them."""
-    on_disk = LogOnDisk()
-    for _ in range(3):
-        on_disk.log.append(batch(b"v", timestamp=NOW))
-        if on_disk.log.log_end_offset < 3:
-            on_disk.log.appender.roll()
-    on_disk.log.append(batch(b"v", timestamp=NOW))
+    on_disk = in_segments(batch(b"v"), batch(b"v"))
+    on_disk.log.append(batch(b"v", b"v"))
     on_disk.log.close()
     for offset in (1, 2, 3, 4):
         on_disk.write(f"{offset:020d}.snapshot", EMPTY_SNAPSHOT)
@@ -201,10 +195,7 @@ def test_stray_snapshots_except_the_newest_are_deleted():
 
 def test_snapshots_go_with_their_segments():
     """Row 75: retention deletes a segment together with its snapshot."""
-    on_disk = LogOnDisk()
-    for _ in range(3):
-        on_disk.log.append(batch(b"v", timestamp=NOW))
-        on_disk.log.appender.roll()
+    on_disk = in_segments(batch(b"v"), batch(b"v"), batch(b"v"))
     on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert [2, 3] == on_disk.snapshots()
     assert "00000000000000000001.snapshot.deleted" in on_disk.names()
@@ -226,9 +217,7 @@ def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
 
 def test_a_producer_whose_segment_went_is_known_until_a_restart():
     """Row 46: a producer whose segment was deleted stays known until a restart."""
-    on_disk = LogOnDisk()
-    on_disk.log.append(produced(pid=1))
-    on_disk.log.appender.roll()
+    on_disk = in_segments(produced(pid=1))
     on_disk.log.append(produced(pid=2))
     on_disk.log.delete_records(1)
     assert on_disk.log.append(produced(pid=1)).duplicate
@@ -241,10 +230,7 @@ def test_a_producer_whose_segment_went_is_known_until_a_restart():
 
 def test_truncation_forgets_what_came_after():
     """Row 98: a truncation restores the producers' state at the new end, and deletes later snapshots."""
-    on_disk = LogOnDisk()
-    for sequence in range(4):
-        on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.appender.roll()
+    on_disk = of_sequences(4)
     on_disk.log.replacer.truncate_to(2)
     assert [1, 2] == on_disk.snapshots()
     assert on_disk.log.append(produced(sequence=1)).duplicate
@@ -259,14 +245,6 @@ def test_recovery_reads_the_sequence_of_an_emptied_batch():
     on_disk.log.appender.append_as_follower(emptied)
     on_disk.kill()
     assert 4 == on_disk.log.append(produced(sequence=4)).base_offset
-
-
-def test_silent_producers_are_forgotten_by_duty():
-    """Row 96: a producer expires a day after its newest batch."""
-    on_disk = LogOnDisk()
-    on_disk.log.append(produced())
-    on_disk.log.appender.remove_expired_producers(Timestamp(NOW + 86_400_000))
-    assert not on_disk.log.append(produced()).duplicate
 
 
 def test_records_after_a_damaged_segment_without_an_index_stay():
