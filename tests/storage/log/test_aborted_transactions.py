@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.logs import Transactions, offsets_of
+from tests.doubles.logs import Transactions
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.model import Isolation, Offset
 
@@ -117,17 +117,6 @@ def test_a_damaged_transaction_index_is_rebuilt():
     assert log.aborted() == before
 
 
-def test_truncation_takes_aborts_back():
-    """A truncation that removes an abort's marker makes the aborted transaction open again."""
-    log = Transactions()
-    log.fill(2, pid=1)
-    log.end(pid=1, commit=False)
-    log.log.replacer.truncate_to(2)
-    assert [] == log.aborted()
-    assert 0 == log.log.offsets().last_stable_offset
-    assert [] == offsets_of(log.log)
-
-
 def test_the_transaction_index_is_one_of_the_segments_files():
     """The transaction index is created with the first abort, and is listed and deleted with its segment."""
     log = Transactions()
@@ -140,18 +129,6 @@ def test_the_transaction_index_is_one_of_the_segments_files():
     log.log.appender.roll()
     log.log.replacer.delete_oldest_segments(1, "test")
     assert "00000000000000000000.txnindex.deleted" in log.on_disk.names()
-
-
-def test_a_failed_transaction_index_takes_the_log_offline():
-    """If the transaction index cannot be written, the log goes offline. A load then adds the entry from the marker."""
-    log = Transactions()
-    log.fill(1, pid=1)
-    log.on_disk.disk.fail("pwrite", suffix=".txnindex")
-    with pytest.raises(OSError, match="Input/output"):
-        log.end(pid=1, commit=False)
-    assert "transaction index" in log.log.offline_reason
-    log.on_disk.kill()
-    assert log.aborted() == [AbortedSpan(1, 0, 1, 2)]
 
 
 def test_read_only_loading_knows_the_transactions_and_writes_nothing():

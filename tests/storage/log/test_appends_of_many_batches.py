@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.logs import LogOnDisk, offsets_of
-from tests.doubles.records import batch
+from tests.doubles.records import NOW, batch
 from topicfs.storage.codec.control import ControlType
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import InvalidRecordError
-from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
+from topicfs.storage.model import Isolation, Offset, ProducerId
 from topicfs.storage.producers.append import Origin
 
-NOW = Timestamp(1_700_000_000_000)
 OLD_ENTRIES = {
     1: bytes.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176"),
     0: bytes.fromhex("0000000000000000000000101fecd70a0000000000016b0000000176"),

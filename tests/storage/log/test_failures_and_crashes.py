@@ -20,6 +20,7 @@ from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.indexes.time_index import TimeIndex
+from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.model import Isolation, Offset
 from topicfs.storage.producers.append import Origin
 
@@ -61,16 +62,22 @@ def test_cleaning_flushes_an_abort_marker_first():
     assert 2 == on_disk.log.offsets().last_stable_offset
 
 
-def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
-    """If the transaction index cannot be written, the log goes offline and hides the aborted records."""
+@pytest.mark.parametrize("operation", ["open", "pwrite"])
+def test_aborted_records_stay_hidden_when_their_index_cannot_be_written(operation):
+    """If the transaction index cannot be written, the log goes offline and hides the aborted records.
+
+    A load then adds the entry from the marker.
+    """
     on_disk = LogOnDisk()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
-    on_disk.disk.fail("open", suffix=".txnindex")
+    on_disk.disk.fail(operation, suffix=".txnindex")
     with pytest.raises(OSError, match="Input/output"):
         on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
-    assert on_disk.log.offline_reason
+    assert "transaction index" in on_disk.log.offline_reason
     assert 2 == on_disk.log.offsets().last_stable_offset
     assert [] == committed(on_disk)
+    on_disk.kill()
+    assert [AbortedSpan(7, 0, 1, 2)] == list(on_disk.log.chain.active.transaction_index)
 
 
 def test_segments_that_recovery_removed_never_come_back():
@@ -80,11 +87,10 @@ def test_segments_that_recovery_removed_never_come_back():
         on_disk.log.append(batch(b"old %d" % number), durable=True)
     assert 1 < len(on_disk.base_offsets())
     on_disk.log.close()
-    file = on_disk.disk.open(DIRECTORY / "00000000000000000000.log")
+    file = on_disk.disk.open(DIRECTORY / f"{0:020d}.log")
     file.truncate(file.size() - 1)
     file.sync()
-    file.close()
-    on_disk.log = on_disk.load(clean=False)
+    on_disk.kill()
     end_offset = on_disk.log.log_end_offset
     on_disk.log.append(batch(b"new"), durable=True)
     on_disk.crash(keep=0)
@@ -98,15 +104,14 @@ def test_what_recovery_cut_never_comes_back():
     whole = on_disk.log.segments()[0].size_bytes
     torn = bytes(batch(b"torn", offset=1))[:-1]
     on_disk.log.close()
-    name = "00000000000000000000.log"
-    file = on_disk.disk.open(DIRECTORY / name)
+    path = DIRECTORY / f"{0:020d}.log"
+    file = on_disk.disk.open(path)
     file.pwrite(torn, whole)
     file.sync()
-    file.close()
-    on_disk.log = on_disk.load(clean=False)
-    assert whole == on_disk.disk.size(DIRECTORY / name)
+    on_disk.kill()
+    assert whole == on_disk.disk.size(path)
     on_disk.disk.crash(keep=0)
-    assert whole == on_disk.disk.size(DIRECTORY / name)
+    assert whole == on_disk.disk.size(path)
 
 
 def test_truncated_segments_never_come_back():
@@ -136,10 +141,8 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
         with pytest.raises(OSError, match="Too many open files"):
             on_disk.log.append(batch(b"refused"))
     on_disk.log.append(batch(b"third"))
-    expected = [(0, b"first"), (1, b"second"), (2, b"third")]
-    assert expected == records_of(on_disk.log)
-    on_disk.kill()
-    assert expected == records_of(on_disk.log)
+    for log in (on_disk.log, on_disk.kill()):
+        assert [(0, b"first"), (1, b"second"), (2, b"third")] == records_of(log)
 
 
 def test_an_unexpected_error_after_the_write_undoes_the_append(monkeypatch):
@@ -296,19 +299,15 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))
+    more = batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
     for _ in range(2):
         on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         with pytest.raises(OSError, match="No space left"):
-            on_disk.log.appender.append_as_follower(
-                batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
-            )
-        assert [(4, 0), (5, 1)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
-    on_disk.log.appender.append_as_follower(
-        batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
-    )
-    assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
-    on_disk.kill()
-    assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
+            on_disk.log.appender.append_as_follower(more)
+        assert ((4, 0), (5, 1)) == on_disk.log.epochs.entries
+    on_disk.log.appender.append_as_follower(more)
+    for log in (on_disk.log, on_disk.kill()):
+        assert ((4, 0), (5, 1), (6, 3)) == log.epochs.entries
 
 
 @pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.logs import LogOnDisk
-from tests.doubles.records import NOW, batch, marker, produced
-from topicfs.storage.codec.records import BatchStamp
+from tests.doubles.records import marker, produced
 from topicfs.storage.errors import InvalidTransactionStateError
 from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.append import UNVERIFIED, Origin
-
-PID = ProducerId(7)
 
 
 @pytest.fixture
@@ -21,8 +18,8 @@ def log():
     return on_disk.load(clean=True)
 
 
-def ask(log, sequence, *, epoch=0):
-    return log.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
+def ask(log):
+    return log.begin_verification(ProducerId(7), epoch=0, sequence=0, bumps_epoch=True)
 
 
 def test_a_transaction_begins_with_its_guard(log):
@@ -30,7 +27,7 @@ def test_a_transaction_begins_with_its_guard(log):
     with pytest.raises(InvalidTransactionStateError):
         log.append(produced(sequence=0, txn=True), guard=UNVERIFIED)
     assert 0 == log.log_end_offset
-    log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
+    log.append(produced(sequence=0, txn=True), guard=ask(log))
     log.append(produced(sequence=1, txn=True), guard=UNVERIFIED)
     log.append(marker(), origin=Origin.COORDINATOR)
     log.append(produced(sequence=2))
@@ -39,7 +36,7 @@ def test_a_transaction_begins_with_its_guard(log):
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
     """A delayed batch with the guard of an ended transaction is refused, as it would open another transaction."""
-    guard = ask(log, 0)
+    guard = ask(log)
     log.append(produced(sequence=0, txn=True), guard=guard)
     log.append(marker(), origin=Origin.COORDINATOR)
     with pytest.raises(InvalidTransactionStateError):
@@ -49,7 +46,7 @@ def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
 
 def test_a_repeat_is_answered_without_a_guard(log):
     """A repeated first batch is answered with its offsets, without a guard."""
-    log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
+    log.append(produced(sequence=0, txn=True), guard=ask(log))
     assert log.append(produced(sequence=0, txn=True), guard=UNVERIFIED).duplicate
 
 
@@ -59,6 +56,5 @@ def test_replicas_and_plain_logs_ask_nobody():
     on_disk.log.append(produced(sequence=0, txn=True))
     on_disk.log.close()
     follower = on_disk.load(clean=True)
-    stamp = BatchStamp(producer_id=ProducerId(8), producer_epoch=0, base_sequence=0, transactional=True)
-    follower.appender.append_as_follower(batch(b"v", timestamp=NOW, stamp=stamp, offset=1))
+    follower.appender.append_as_follower(produced(pid=8, txn=True, offset=1))
     assert 2 == follower.log_end_offset

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.logs import LogOnDisk, records_of
-from tests.doubles.records import batch
+from tests.doubles.records import NOW, batch
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.records import BatchStamp
 from topicfs.storage.errors import OutOfOrderSequenceError, StorageError
-from topicfs.storage.model import Offset, ProducerId, Timestamp
+from topicfs.storage.model import Offset, ProducerId
 
-NOW = Timestamp(1_700_000_000_000)
 PRODUCERS = (1, 2)
 
 
@@ -37,27 +36,41 @@ def log_with(*batches):
     return on_disk
 
 
-def test_new_batches_behind_a_repeat_are_appended():
-    """A repeated batch is left out, and the result has the offsets of the new batches after it."""
+@pytest.mark.parametrize(
+    ("brought", "stored", "answered"),
+    [
+        pytest.param(
+            sequenced(0) + sequenced(1) + sequenced(2),
+            [b"1:0", b"1:1", b"1:2"],
+            (1, 2),
+            id="new batches behind a repeat",
+        ),
+        pytest.param(
+            sequenced(1, count=2) + sequenced(0) + sequenced(3),
+            [b"1:0", b"1:1", b"1:2", b"1:3"],
+            (1, 3),
+            id="a repeat between new batches",
+        ),
+        pytest.param(
+            sequenced(1) + sequenced(1) + sequenced(2) + sequenced(1),
+            [b"1:0", b"1:1", b"1:2"],
+            (1, 2),
+            id="a new batch that is repeated in the append",
+        ),
+        pytest.param(
+            sequenced(0) + sequenced(0, producer=2) + batch(b"plain", timestamp=NOW) + sequenced(1),
+            [b"1:0", b"2:0", b"plain", b"1:1"],
+            (1, 3),
+            id="batches of another producer and plain ones",
+        ),
+    ],
+)
+def test_repeats_are_left_out(brought, stored, answered):
+    """Repeated batches of an append are left out, and the result has the offsets of the new batches."""
     log = log_with(sequenced(0)).log
-    appended = log.append(sequenced(0) + sequenced(1) + sequenced(2))
-    assert [b"1:0", b"1:1", b"1:2"] == values_of(log)
-    assert (1, 2, False) == (appended.base_offset, appended.last_offset, appended.duplicate)
-
-
-def test_a_repeat_behind_new_batches_is_left_out():
-    """A repeated batch after new batches is left out."""
-    log = log_with(sequenced(0)).log
-    appended = log.append(sequenced(1, count=2) + sequenced(0) + sequenced(3))
-    assert [b"1:0", b"1:1", b"1:2", b"1:3"] == values_of(log)
-    assert (1, 3, False) == (appended.base_offset, appended.last_offset, appended.duplicate)
-
-
-def test_a_batch_twice_in_one_append_is_kept_once():
-    """A batch that occurs twice in one append is stored once."""
-    log = LogOnDisk().log
-    log.append(sequenced(0) + sequenced(0) + sequenced(1) + sequenced(0))
-    assert [b"1:0", b"1:1"] == values_of(log)
+    appended = log.append(brought)
+    assert stored == values_of(log)
+    assert (*answered, False) == (appended.base_offset, appended.last_offset, appended.duplicate)
 
 
 def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
@@ -66,13 +79,6 @@ def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
     appended = log.append(sequenced(1, count=2) + sequenced(0))
     assert (0, 2, True) == (appended.base_offset, appended.last_offset, appended.duplicate)
     assert 4 == log.log_end_offset
-
-
-def test_one_producers_repeat_costs_no_other_its_batch():
-    """A repeat of one producer does not affect batches of other producers or plain batches."""
-    log = log_with(sequenced(0)).log
-    log.append(sequenced(0) + sequenced(0, producer=2) + batch(b"plain", timestamp=NOW) + sequenced(1))
-    assert [b"1:0", b"2:0", b"plain", b"1:1"] == values_of(log)
 
 
 def test_a_gap_behind_a_repeat_refuses_all():
