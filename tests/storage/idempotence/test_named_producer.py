@@ -20,6 +20,7 @@ from topicfs.storage.model import Offset, Record, Timestamp
 from topicfs.storage.producers.progress import ProgressLostError
 
 DATA = Path("/data")
+DAY_MS = 24 * 3600 * 1000
 
 
 class Lines:
@@ -61,18 +62,40 @@ class Killed:
         return self._log.append(batches)
 
 
+def producer_of(logs, *, appends=10**9, name="p", source="file > t@T"):
+    """Return a producer of these logs; a run is killed after `appends` appends."""
+    budget = [appends]
+    partitions = {number: Killed(each.log, each.clock, budget) for number, each in enumerate(logs)}
+    return NamedProducer(ProducerRegistry(logs[0].disk, lambda: [DATA]), name, source, partitions)
+
+
+def append_lines(producer, text, *, lines=None, block=64):
+    return producer.append_file(io.BytesIO(text), lines or Lines(), lambda stream: whole_lines(stream, block))
+
+
+def values_of(on_disk):
+    return [value for _, value in records_of(on_disk.log)]
+
+
 class Setup:
+    """One partition, and the runs of a producer that appends to it."""
+
     def __init__(self, disk=None, log=None):
         self.on_disk = log or LogOnDisk(disk=disk)
 
-    def run(self, text, *, appends=10**9, name="p", block=64, source="file > t/0@T", lines=None):
-        budget = [appends]
-        partitions = {0: Killed(self.on_disk.log, self.on_disk.clock, budget)}
-        run = NamedProducer(ProducerRegistry(self.on_disk.disk, lambda: [DATA]), name, source, partitions)
-        return run.append_file(io.BytesIO(text), lines or Lines(), lambda stream: whole_lines(stream, block))
+    def run(self, text, *, lines=None, block=64, **options):
+        return append_lines(producer_of([self.on_disk], **options), text, lines=lines, block=block)
+
+    def run_that_is_killed(self, text, *, appends, **options):
+        with pytest.raises(KilledError):
+            self.run(text, appends=appends, **options)
+
+    def expire_producers(self):
+        self.on_disk.clock.advance(2 * DAY_MS)
+        self.on_disk.log.appender.remove_expired_producers(self.on_disk.clock())
 
     def values(self):
-        return [value for _, value in records_of(self.on_disk.log)]
+        return values_of(self.on_disk)
 
 
 TEXT = b"".join(b"line %d\n" % n for n in range(40))
@@ -100,8 +123,7 @@ def test_a_file_that_has_grown_goes_on():
 def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
     """Lines that were appended before a kill are found in the log, although the registry was not written."""
     setup = Setup()
-    with pytest.raises(KilledError):
-        setup.run(TEXT, appends=appends, block=32)
+    setup.run_that_is_killed(TEXT, appends=appends, block=32)
     there = len(setup.values())
     setup.on_disk.kill()
     done = setup.run(TEXT)
@@ -126,8 +148,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
 def test_a_power_loss_may_take_records_back():
     """Lines that a power loss removed are appended again, because the registry refers only to records on disk."""
     setup = Setup()
-    with pytest.raises(KilledError):
-        setup.run(TEXT, appends=4)
+    setup.run_that_is_killed(TEXT, appends=4)
     setup.on_disk.crash(keep=0.0)
     setup.run(TEXT)
     assert VALUES == setup.values()
@@ -153,20 +174,11 @@ def test_each_line_is_there_once_whatever_ends_a_run(end):
 def test_a_topics_lines_stay_with_their_partitions():
     """If lines go to several partitions, each partition skips the lines that it already has."""
     logs = [LogOnDisk(), LogOnDisk()]
-
-    def run(appends):
-        budget = [appends]
-        partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs)}
-        registry = ProducerRegistry(logs[0].disk, lambda: [DATA])
-        return NamedProducer(registry, "p", "file > t@T", partitions).append_file(
-            io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64)
-        )
-
     for appends in (3, 1, 5):
         with pytest.raises(KilledError):
-            run(appends)
-    run(10**9)
-    assert [[value for _, value in records_of(each.log)] for each in logs] == [VALUES[::2], VALUES[1::2]]
+            append_lines(producer_of(logs, appends=appends), TEXT)
+    append_lines(producer_of(logs), TEXT)
+    assert [VALUES[::2], VALUES[1::2]] == [values_of(each) for each in logs]
 
 
 def test_partitions_that_came_meanwhile_wait_for_the_next_run():
@@ -175,28 +187,19 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
     Each line then goes to the same partition as before, so the run finds the lines to skip.
     """
     logs = [LogOnDisk(), LogOnDisk()]
-
-    def run(count, appends):
-        budget = [appends]
-        partitions = {n: Killed(each.log, each.clock, budget) for n, each in enumerate(logs[:count])}
-        return NamedProducer(
-            ProducerRegistry(logs[0].disk, lambda: [DATA]), "p", "file > t@T", partitions
-        ).append_file(io.BytesIO(TEXT), Lines(), lambda stream: whole_lines(stream, 64))
-
     with pytest.raises(KilledError):
-        run(1, 3)
-    run(2, 10**9)
-    assert VALUES == [value for _, value in records_of(logs[0].log)]
+        append_lines(producer_of(logs[:1], appends=3), TEXT)
+    append_lines(producer_of(logs), TEXT)
+    assert VALUES == values_of(logs[0])
 
 
 def test_a_lingering_run_is_fenced():
     """Batches of an old run are refused because the next run has a newer epoch."""
     setup = Setup()
-    partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
-    old = NamedProducer(ProducerRegistry(setup.on_disk.disk, lambda: [DATA]), "p", "file > t/0@T", partitions)
+    old = producer_of([setup.on_disk])
     setup.run(TEXT[:7])
     with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
-        old.append_file(io.BytesIO(TEXT), Lines(), whole_lines)
+        append_lines(old, TEXT)
     assert 1 == len(setup.values())
 
 
@@ -210,14 +213,10 @@ def test_another_file_is_refused():
     assert VALUES == setup.values()
 
 
-DAY_MS = 24 * 3600 * 1000
-
-
 def test_records_that_were_deleted_are_not_appended_again():
     """Lines of deleted records are not appended again, because the log knows the producer's last sequence."""
     setup = Setup()
-    with pytest.raises(KilledError):
-        setup.run(TEXT, appends=4)
+    setup.run_that_is_killed(TEXT, appends=4)
     setup.on_disk.log.delete_records(Offset(2))
     there = setup.values()
     setup.run(TEXT)
@@ -228,11 +227,9 @@ def test_records_that_were_deleted_are_not_appended_again():
 def test_deleted_records_of_an_expired_producer_are_reported():
     """If both the producer's state and its records are gone from the log, the run stops and appends nothing."""
     setup = Setup()
-    with pytest.raises(KilledError):
-        setup.run(TEXT, appends=4)
+    setup.run_that_is_killed(TEXT, appends=4)
     setup.on_disk.log.delete_records(setup.on_disk.log.log_end_offset)
-    setup.on_disk.clock.advance(2 * DAY_MS)
-    setup.on_disk.log.appender.remove_expired_producers(setup.on_disk.clock())
+    setup.expire_producers()
     with pytest.raises(ProgressLostError, match="has expired.*under another --producer name"):
         setup.run(TEXT)
     assert [] == setup.values()
@@ -241,10 +238,8 @@ def test_deleted_records_of_an_expired_producer_are_reported():
 def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
     """If the producer's state has expired but its records are stored, its last batch gives the position."""
     setup = Setup()
-    with pytest.raises(KilledError):
-        setup.run(TEXT, appends=4)
-    setup.on_disk.clock.advance(2 * DAY_MS)
-    setup.on_disk.log.appender.remove_expired_producers(setup.on_disk.clock())
+    setup.run_that_is_killed(TEXT, appends=4)
+    setup.expire_producers()
     setup.run(TEXT)
     assert VALUES == setup.values()
 
@@ -254,17 +249,15 @@ def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
 def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired, others):
     """Records of a killed run are not appended again after a compaction. A run that cannot know its position stops."""
     setup = Setup(log=CompactedLog(delete_retention_ms=0))
-    log, clock = setup.on_disk, setup.on_disk.clock
+    log = setup.on_disk
     text = b"".join(b"k%d %d\n" % (n % 3, n) for n in range(90))
-    with pytest.raises(KilledError):
-        setup.run(text, appends=7, lines=KeyedLines())
+    setup.run_that_is_killed(text, appends=7, lines=KeyedLines())
     if others:
         log.put((b"k0", b"newer"), (b"k9", b"x"))
     before = log.table()
     log.log.appender.roll()
     if expired:
-        clock.advance(2 * DAY_MS)
-        log.log.appender.remove_expired_producers(clock())
+        setup.expire_producers()
     log.clean()
     assert before == log.table()
     appended = log.log.log_end_offset
@@ -293,8 +286,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
     for steps in range(200):
         setup = Setup(MortalDisk())
         setup.on_disk.disk.sync_directory(DIRECTORY)
-        with pytest.raises(KilledError):
-            setup.run(TEXT, appends=4)
+        setup.run_that_is_killed(TEXT, appends=4)
         setup.on_disk.kill()
         ended = dies(setup.on_disk.disk, lambda: setup.run(TEXT), steps)  # noqa: B023
         setup.on_disk.crash(keep=0.0)
