@@ -16,8 +16,8 @@ BASE = Offset(45)
 ENTRIES = 30
 
 
-def new_index(base_offset: Offset = BASE) -> TimeIndex:
-    return TimeIndex(MemoryFile(Path("/45.timeindex")), base_offset, new_bytes=ENTRIES * 12)
+def new_index() -> TimeIndex:
+    return TimeIndex(MemoryFile(Path("/45.timeindex")), BASE, new_bytes=ENTRIES * 12)
 
 
 def append(index: TimeIndex, count: int) -> None:
@@ -40,22 +40,15 @@ def test_lookup():
 def test_the_last_slot_is_kept_for_the_final_entry():
     """Row 25: the index is full one slot early, because only a final entry may use the last slot."""
     index = new_index()
-    append(index, ENTRIES - 1)
+    append(index, ENTRIES - 2)
+    assert not index.full
+    index.append(Timestamp(9000), Offset(900))
     assert index.full
     with pytest.raises(ValueError, match="full"):
         index.append(Timestamp(10_000), Offset(1000))
     index.append(Timestamp(10_000), Offset(1000), final=True)
     assert ENTRIES == index.entries
     assert (10_000, 1000) == index.last
-
-
-def test_an_index_is_not_full_with_two_slots_left():
-    """Row 25: with two slots left the index is not full."""
-    index = new_index()
-    append(index, ENTRIES - 2)
-    assert not index.full
-    index.append(Timestamp(10_000), Offset(1000))
-    assert index.full
 
 
 def test_descending_offsets_and_timestamps_are_refused():
@@ -106,19 +99,15 @@ def test_sanity_check_for_tools():
     index = new_index()
     append(index, 5)
     index.check()
-    shifted = new_index(Offset(0))
-    shifted.append(Timestamp(1), Offset(5))
-    file = MemoryFile(Path("/45.timeindex"))
-    file.append(b"\0" * 7 + b"\x05" + b"\0\0\0\x01" + b"\0" * 7 + b"\x04" + b"\0\0\0\x02")
-    with pytest.raises(CorruptionError, match="below the first"):
-        TimeIndex(file, BASE).check()
-    file = MemoryFile(Path("/45.timeindex"))
-    file.append(b"\0" * 8 + b"\xff\xff\xff\xff")
-    with pytest.raises(CorruptionError, match="below the base offset"):
-        TimeIndex(file, BASE).check()
-    file.append(b"\0")
-    with pytest.raises(CorruptionError, match="multiple of 12"):
-        TimeIndex(file, BASE).check()
+    for data, message in (
+        (SLOT.pack(5, 1) + SLOT.pack(4, 2), "below the first"),
+        (SLOT.pack(0, -1), "below the base offset"),
+        (SLOT.pack(0, -1) + b"\0", "multiple of 12"),
+    ):
+        file = MemoryFile(Path("/45.timeindex"))
+        file.append(data)
+        with pytest.raises(CorruptionError, match=message):
+            TimeIndex(file, BASE).check()
 
 
 @pytest.mark.parametrize(

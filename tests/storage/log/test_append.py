@@ -329,23 +329,18 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
 
     The header of such a batch has only the last offset, so the first offset is not known.
     """
-    old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk()
-    on_disk.log.appender.append_as_follower(old)
-    old[:8] = (2**31 + 2).to_bytes(8, "big")
-    on_disk.log.appender.append_as_follower(old)
+    for offset in (0, 2**31 + 2):
+        on_disk.log.appender.append_as_follower(bytearray(old_entry(offset, b"v")))
     assert [0, 3] == on_disk.base_offsets()
     assert 2**31 + 3 == on_disk.log.log_end_offset
 
 
 def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
     """A new segment's base offset is computed from the append's last offset, so that indexes can hold all offsets."""
-    old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
-    on_disk.log.appender.append_as_follower(old)
-    first, last = bytearray(old), bytearray(old)
-    first[:8], last[:8] = (9).to_bytes(8, "big"), (2**31 + 5).to_bytes(8, "big")
-    on_disk.log.appender.append_as_follower(first + last)
+    on_disk.log.appender.append_as_follower(bytearray(old_entry(0, b"v")))
+    on_disk.log.appender.append_as_follower(bytearray(old_entry(9, b"v") + old_entry(2**31 + 5, b"v")))
     assert [0, 6] == on_disk.base_offsets()
     assert [0, 9, 2**31 + 5] == offsets_of(on_disk.log)
 

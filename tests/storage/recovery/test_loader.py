@@ -8,10 +8,8 @@ import pytest
 
 from tests.doubles.logs import LogOnDisk, filled, offsets_of
 from tests.doubles.manual_flusher import ManualFlusher
-from tests.doubles.records import sized_batch
 from tests.storage.recovery.stopped_logs import of_epochs, overwrite, stopped
 from topicfs.storage.disk.names import LEADER_EPOCHS
-from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.segment.roll import SegmentDirectory
@@ -172,22 +170,3 @@ def test_snapshots_after_a_kill():
     on_disk.kill()
     empty = bytes.fromhex("000148674bc700000000")
     assert [empty, empty] == [on_disk.content(f"{offset:020d}.snapshot") for offset in (3, 4)]
-
-
-def test_on_a_real_disk(tmp_path):
-    """A log on a real disk can be appended to, rolled, killed, loaded, closed and loaded again."""
-    directory = tmp_path / "orders-0"
-    directory.mkdir()
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    place = SegmentDirectory(directory, NativeFileSystem(), system_clock)
-    log = load_log(place, on_disk.config, clean=False)
-    for _ in range(10):
-        log.append(sized_batch(140), durable=True)
-    log = load_log(place, on_disk.config, clean=False)
-    assert list(range(10)) == offsets_of(log)
-    log.append(sized_batch(140))
-    log.close()
-    log = load_log(place, on_disk.config, clean=True)
-    assert list(range(11)) == offsets_of(log)
-    assert 140 == len(log.open_segment_file("00000000000000000010.log"))
-    log.close()

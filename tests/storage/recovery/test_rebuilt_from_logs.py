@@ -1,4 +1,4 @@
-"""Tests that all other files of a broker's partitions can be rebuilt from the `.log` files."""
+"""Tests of a broker's partitions: all other files can be rebuilt from the `.log` files, and a look changes nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.segment.roll import SegmentDirectory
@@ -34,6 +35,20 @@ No producer had been idle for a day either when the broker wrote its snapshots.
 """
 
 TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)
+
+
+def load(folder: Path, directory: Path, *, clean: bool, read_only: bool = False) -> Log:
+    """Load the files of `directory` with the settings that the broker had for the partition in `folder`."""
+    interval = next(
+        size
+        for (vectors, start), size in INDEX_INTERVAL_BYTES.items()
+        if vectors == folder.parts[0] and directory.name.startswith(start)
+    )
+    return load_log(
+        SegmentDirectory(directory, NativeFileSystem(read_only=read_only), lambda: NOT_LONG_AFTER),
+        TopicConfig(index_interval_bytes=interval),
+        clean=clean,
+    )
 
 
 def files_beside(directory: Path, first_dirty: Offset) -> dict[str, bytes]:
@@ -73,20 +88,25 @@ def test_all_other_files_are_rebuilt_from_the_log(folder, tmp_path):
     directory.mkdir()
     for log in written.glob("*.log"):
         shutil.copyfile(log, directory / log.name)
-    vectors = folder.parts[0]
-    interval = next(
-        size
-        for (name, start), size in INDEX_INTERVAL_BYTES.items()
-        if name == vectors and directory.name.startswith(start)
-    )
-
-    load_log(
-        SegmentDirectory(directory, NativeFileSystem(), lambda: NOT_LONG_AFTER),
-        TopicConfig(index_interval_bytes=interval),
-        clean=False,
-    ).close()
+    load(folder, directory, clean=False).close()
 
     first_dirty = first_dirty_offset(written)
     expected = files_beside(written, first_dirty)
     expected.pop(f"{min(expected)[:20]}.snapshot", None)
     assert expected == files_beside(directory, first_dirty)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("folder", PARTITIONS, ids=str)
+def test_looking_changes_nothing(folder, clean):
+    """A read-only load finds both ends of the log and each index entry, and changes no byte."""
+    directory = VECTORS / folder
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    log = load(folder, directory, clean=clean, read_only=True)
+    ends = [int(path.name[:20]) for path in directory.glob("*.snapshot")]
+    assert max(ends, default=0) == log.log_end_offset
+    for segment in log.chain.segments:
+        for offset, position in segment.offset_index:
+            assert position == log.locate(offset).batch.position
+    log.close()
+    assert before == {path: path.read_bytes() for path in directory.iterdir()}
