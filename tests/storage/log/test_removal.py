@@ -6,6 +6,8 @@ The tests use a real disk, `/proc/self/fd` and `/proc/self/maps`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.disk.names import view_file
+from topicfs.storage.disk.names import VIEW_SUFFIX, view_file
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.reading.fetch import fetch
@@ -31,17 +33,20 @@ from topicfs.storage.segment.roll import SegmentDirectory
 DELAY_MS = 1000
 
 
-def deleted_but_open(below: Path) -> list[str]:
-    """Return the unlinked files below a directory that this process still has open or mapped."""
+def opened(below: Path) -> list[str]:
+    """Return the files below a directory that this process has open."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:  # the descriptor of the listing itself
-            continue
+    return [each for each in found if str(below) in each]
+
+
+def deleted_but_open(below: Path) -> list[str]:
+    """Return the unlinked files below a directory that this process still has open or mapped."""
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    found += [line.split(maxsplit=5)[5] for line in maps if len(line.split()) > 5]
-    return sorted({each for each in found if str(below) in each and each.endswith(" (deleted)")})
+    mapped = [line.split(maxsplit=5)[5] for line in maps if str(below) in line]
+    return sorted({each for each in opened(below) + mapped if each.endswith(" (deleted)")})
 
 
 class LogOnMachine:
@@ -69,18 +74,24 @@ class LogOnMachine:
 
     def look(self) -> None:
         """Open and map each file of each segment."""
-        look_at(self.log, self.log.log_start_offset, self.clock.now)
+        for offset in range(self.log.log_start_offset, self.log.log_end_offset):
+            self.log.locate(Offset(offset))
+            self.log.offset_for_timestamp(Timestamp(self.clock.now + offset))
+            self.log.read(Offset(offset), max_bytes=1)
 
     def pass_delay(self) -> None:
         self.clock.advance(DELAY_MS)
         self.log.replacer.remove_deleted_files(self.clock())
 
+    def deleted_files(self) -> list[str]:
+        return [path.name for path in self.directory.glob("*.deleted")]
 
-def look_at(log: Log, start: int, first_time: int) -> None:
-    for offset in range(start, log.log_end_offset):
-        log.locate(Offset(offset))
-        log.offset_for_timestamp(Timestamp(first_time + offset))
-        log.read(Offset(offset), max_bytes=1)
+    def write_views(self, base_offsets: Iterable[Offset]) -> None:
+        for base_offset in base_offsets:
+            (self.directory / view_file(base_offset)).write_bytes(b"remembered")
+
+    def bases_with_a_view(self) -> set[int]:
+        return {int(path.name[:20]) for path in self.directory.glob(f"*{VIEW_SUFFIX}")}
 
 
 def retain(on_machine: LogOnMachine) -> None:
@@ -114,10 +125,10 @@ def test_files_that_go_are_closed(go, tmp_path):
     on_machine = LogOnMachine(tmp_path)
     go(on_machine)
     on_machine.look()
-    assert [] != [path.name for path in on_machine.directory.iterdir() if path.suffix == ".deleted"]
+    assert [] != on_machine.deleted_files()
     on_machine.pass_delay()
     assert [] == deleted_but_open(tmp_path)
-    assert [] == [path.name for path in on_machine.directory.iterdir() if path.suffix == ".deleted"]
+    assert [] == on_machine.deleted_files()
     on_machine.look()
     on_machine.log.append(sized_batch(140, key=b"key"))
     on_machine.log.close()
@@ -185,21 +196,16 @@ def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
 def test_view_files_of_removed_segments_are_deleted(go, tmp_path):
     """View files of removed segments are deleted as well, even those that a reader wrote late."""
     on_machine = LogOnMachine(tmp_path)
-    for segment in on_machine.log.chain.segments:
-        (on_machine.directory / view_file(segment.base_offset)).write_bytes(b"remembered")
     before = on_machine.log.chain.segments
+    on_machine.write_views(segment.base_offset for segment in before)
     go(on_machine)
-    staying = set(on_machine.log.chain.segments)
-    gone = [segment.base_offset for segment in before if segment not in staying]
+    kept = {segment.base_offset for segment in on_machine.log.chain.segments if segment in before}
+    gone = {segment.base_offset for segment in before} - kept
     assert gone
-    assert [] == [base for base in gone if (on_machine.directory / view_file(base)).exists()]
-    kept = [segment.base_offset for segment in before if segment in staying]
-    assert [] == [base for base in kept if not (on_machine.directory / view_file(base)).exists()]
-    late = [base for base in gone if base not in on_machine.log.chain.base_offsets]
-    for base in late:
-        (on_machine.directory / view_file(base)).write_bytes(b"late")
+    assert kept == on_machine.bases_with_a_view()
+    on_machine.write_views(gone.difference(on_machine.log.chain.base_offsets))
     on_machine.pass_delay()
-    assert go is compact or [] == [base for base in late if (on_machine.directory / view_file(base)).exists()]
+    assert go is compact or kept == on_machine.bases_with_a_view()
 
 
 def test_a_deleted_topics_files_are_closed(tmp_path):
@@ -232,9 +238,4 @@ def test_a_closed_log_has_nothing_open(tmp_path):
     on_machine = LogOnMachine(tmp_path)
     retain(on_machine)
     on_machine.log.close()
-    opened = [
-        os.readlink(f"/proc/self/fd/{name}")
-        for name in os.listdir("/proc/self/fd")
-        if os.path.lexists(f"/proc/self/fd/{name}")
-    ]
-    assert [] == [path for path in opened if str(tmp_path) in path]
+    assert [] == opened(tmp_path)

@@ -13,10 +13,6 @@ from topicfs.storage.log.appending.small_appends import append_in_step, write_sm
 from topicfs.storage.model import Offset, Timestamp
 
 
-def _epochs(on_disk):
-    return [tuple(entry) for entry in on_disk.log.epochs.entries]
-
-
 def _append_own(on_disk, data):
     return on_disk.log.append(bytearray(data), encoded_here=True)
 
@@ -31,9 +27,9 @@ def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
     on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
     with pytest.raises(OSError, match="No space left"):
         on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
-    assert [(4, 0)] == _epochs(on_disk)
+    assert ((4, 0),) == on_disk.log.epochs.entries
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
-    assert [(4, 0), (6, 1)] == _epochs(on_disk)
+    assert ((4, 0), (6, 1)) == on_disk.log.epochs.entries
     assert b"0\n2\n4 0\n6 1\n" == on_disk.content(LEADER_EPOCHS)
 
 
@@ -46,7 +42,7 @@ def test_a_leader_notes_its_epoch_before_a_small_append():
     parts.leader_epoch = 5
     assert write_small(parts, batch(b"b", timestamp=NOW), Timestamp(NOW), parts.rules) is None
     _append_own(on_disk, batch(b"b", timestamp=NOW))
-    assert [(0, 0), (5, 3)] == _epochs(on_disk)
+    assert ((0, 0), (5, 3)) == on_disk.log.epochs.entries
 
 
 def test_a_follower_notes_an_epoch_before_it_extends_its_log():
@@ -58,7 +54,7 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
     assert not on_disk.log.roles.extend_as_follower(batch(b"b", offset=2, epoch=2, timestamp=NOW), Offset(0))
     assert 2 == on_disk.log.log_end_offset
     assert on_disk.log.roles.extend_as_follower(batch(b"b", offset=2, epoch=1, timestamp=NOW), Offset(0))
-    assert ([(1, 0)], 3) == (_epochs(on_disk), on_disk.log.log_end_offset)
+    assert (((1, 0),), 3) == (on_disk.log.epochs.entries, on_disk.log.log_end_offset)
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
@@ -75,9 +71,9 @@ def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
     appended = append_in_step(leader.log.parts, [follower.log.parts], batch(b"b", timestamp=NOW))
     assert appended is not None
     assert (3, 2) == (leader.log.log_end_offset, follower.log.log_end_offset)
-    assert (2, [(0, 0), (3, 2)]) == (leader.log.high_watermark, _epochs(leader))
+    assert (2, ((0, 0), (3, 2))) == (leader.log.high_watermark, leader.log.epochs.entries)
     follower.log.appender.append_as_follower(batch(b"b", offset=2, epoch=3, timestamp=NOW))
-    assert _epochs(leader) == _epochs(follower)
+    assert leader.log.epochs.entries == follower.log.epochs.entries
 
 
 def test_a_close_in_order_writes_epochs_that_loading_dropped():

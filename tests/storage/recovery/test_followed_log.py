@@ -33,9 +33,13 @@ class Beside:
     def log(self):
         return self.on_disk.log
 
-    def append(self, count: int = 1, *, size: int = 100) -> None:
+    def append(self, count: int, *, size: int = 100) -> None:
         for _ in range(count):
             self.log.append(sized_batch(size, timestamp=self.log.log_end_offset * 10))
+
+    def append_and_catch_up(self, count: int, *, size: int = 100) -> None:
+        self.append(count, size=size)
+        assert self.look()
 
     def look(self, *, start: int = 0, high_watermark: int | None = None) -> bool:
         """Catch up if possible, or else load, and compare with a new load. Return whether catching up was possible."""
@@ -84,16 +88,14 @@ def test_appends_and_rolls_are_taken_in():
     """Appends and rolls are followed without loading the log again."""
     beside = Beside()
     for count in (1, 3, 0, 25):
-        beside.append(count)
-        assert beside.look()
+        beside.append_and_catch_up(count)
     assert len(beside.log.segments()) > 2
 
 
 def test_only_what_is_new_is_read(monkeypatch):
     """Catching up reads only the new batches, whatever the size of the active segment."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
-    beside.append(100, size=10_000)
-    assert beside.look()
+    beside.append_and_catch_up(100, size=10_000)
     beside.append(1)
     read = []
     file = beside.followed.log.chain.active.log
@@ -115,8 +117,7 @@ def test_indexes_in_memory_grow_with_the_log():
     """The follower's indexes in memory grow, so that a lookup near the log's end reads few batches."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
     for _ in range(5):
-        beside.append(100, size=1000)
-        assert beside.look()
+        beside.append_and_catch_up(100, size=1000)
     index = beside.followed.log.chain.active.offset_index
     assert index.lookup(Offset(495)).offset > 480
 
@@ -139,8 +140,7 @@ def test_a_half_written_batch_is_waited_for():
 def test_deletion_at_the_front_moves_the_start():
     """The follower's log start moves after retention, and after DeleteRecords, which only a checkpoint shows."""
     beside = Beside()
-    beside.append(40)
-    assert beside.look()
+    beside.append_and_catch_up(40)
     beside.log.replacer.delete_oldest_segments(2, "as a test")
     assert beside.look()
     assert beside.look(start=35)
@@ -151,8 +151,7 @@ def test_a_log_that_was_cut_is_loaded_again():
     """A truncated log is loaded again, even if it has grown since the truncation."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
-        beside.append(10)
-        assert beside.look()
+        beside.append_and_catch_up(10)
         end_offset = beside.log.log_end_offset
         beside.log.replacer.truncate_to(end_offset - 5)
         for _ in range(more):
@@ -164,8 +163,7 @@ def test_a_log_that_was_cut_is_loaded_again():
 def test_a_log_that_was_compacted_is_loaded_again():
     """A compacted log is loaded again, because a file name that the follower knows now belongs to a new file."""
     beside = Beside()
-    beside.append(25)
-    assert beside.look()
+    beside.append_and_catch_up(25)
     old = beside.log.chain.segments[:2]
     new = beside.log.replacer.new_cleaned_segment(old[0].base_offset)
     new.close()
@@ -176,8 +174,7 @@ def test_a_log_that_was_compacted_is_loaded_again():
 def test_a_log_that_was_created_again_is_loaded_again():
     """A log whose topic was deleted and created again is loaded again."""
     beside = Beside()
-    beside.append(5)
-    assert beside.look()
+    beside.append_and_catch_up(5)
     beside.log.replacer.truncate_fully_and_start_at(Offset(0))
     beside.log.append(sized_batch(100, timestamp=3))
     assert not beside.look()
@@ -187,22 +184,18 @@ def test_a_log_that_was_created_again_is_loaded_again():
 def test_an_owner_that_restarts_is_followed_on():
     """After its owner restarts, cleanly or with recovery, a log is followed without loading it again."""
     beside = Beside()
-    beside.append(15)
-    assert beside.look()
+    beside.append_and_catch_up(15)
     beside.on_disk.kill()
-    beside.append(15)
-    assert beside.look()
+    beside.append_and_catch_up(15)
     beside.on_disk.reopen()
-    beside.append(15)
-    assert beside.look()
+    beside.append_and_catch_up(15)
 
 
 def test_transactions_are_decided_while_following():
     """The last stable offset and the aborted transactions are followed."""
     beside = Beside()
     beside.log.append(produced(b"a", b"b", txn=True))
-    beside.append(2)
-    assert beside.look()
+    beside.append_and_catch_up(2)
     assert 0 == beside.followed.log.offsets().visible_end(Isolation.READ_COMMITTED)
     beside.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert beside.look()
