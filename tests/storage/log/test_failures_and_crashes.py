@@ -80,23 +80,6 @@ def test_aborted_records_stay_hidden_when_their_index_cannot_be_written(operatio
     assert [AbortedSpan(7, 0, 1, 2)] == list(on_disk.log.chain.active.transaction_index)
 
 
-def test_segments_that_recovery_removed_never_come_back():
-    """If recovery renames segments, the renames are synced before the next append at the offsets of these segments."""
-    on_disk = LogOnDisk(internal_segment_bytes=150)
-    for number in range(4):
-        on_disk.log.append(batch(b"old %d" % number), durable=True)
-    assert 1 < len(on_disk.base_offsets())
-    on_disk.log.close()
-    file = on_disk.disk.open(DIRECTORY / f"{0:020d}.log")
-    file.truncate(file.size() - 1)
-    file.sync()
-    on_disk.kill()
-    end_offset = on_disk.log.log_end_offset
-    on_disk.log.append(batch(b"new"), durable=True)
-    on_disk.crash(keep=0)
-    assert (end_offset, b"new") == records_of(on_disk.log)[-1]
-
-
 def test_what_recovery_cut_never_comes_back():
     """Recovery's truncation is synced before the next append."""
     on_disk = LogOnDisk()
@@ -291,15 +274,24 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
         assert len(shown) + 1 == len(offsets_of(on_disk.log))
 
 
-def test_epochs_of_batches_that_found_no_room_are_not_noted():
-    """If batches do not fit on the disk, their epochs are not written.
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        pytest.param(batch(b"third", offset=2, epoch=6), 2, id="a batch"),
+        pytest.param(
+            batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6), 3, id="two batches"
+        ),
+    ],
+)
+def test_epochs_of_batches_that_found_no_room_are_not_noted(more, start):
+    """If batches do not fit on the disk, their epochs are written as soon as the follower writes the batches.
 
     The follower's next attempt may begin at another offset, and then the epochs have other first offsets.
     """
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))
-    more = batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
+
     for _ in range(2):
         on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         with pytest.raises(OSError, match="No space left"):
@@ -307,7 +299,8 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
         assert ((4, 0), (5, 1)) == on_disk.log.epochs.entries
     on_disk.log.appender.append_as_follower(more)
     for log in (on_disk.log, on_disk.kill()):
-        assert ((4, 0), (5, 1), (6, 3)) == log.epochs.entries
+        assert ((4, 0), (5, 1), (6, start)) == log.epochs.entries
+    assert f"0\n3\n4 0\n5 1\n6 {start}\n".encode() == on_disk.content("leader-epoch-checkpoint")
 
 
 @pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])

@@ -160,16 +160,6 @@ def test_a_log_that_went_meanwhile_is_not_flushed(end):
     assert [] == synced(on_disk)
 
 
-def test_a_close_flushes_what_waits():
-    """A close flushes the segments that the flusher has not flushed yet."""
-    on_disk, _flusher = flushing()
-    fill(on_disk, 7)
-    on_disk.log.close()
-    on_disk.disk.crash(keep=0.0)
-    on_disk.log = on_disk.load(clean=True)
-    assert list(range(7)) == offsets_of(on_disk.log)
-
-
 def test_a_truncation_forgets_what_was_closed_above_it():
     """A truncation drops waiting flushes above its offset, so that they do not hold back the recovery point."""
     on_disk, flusher = flushing()

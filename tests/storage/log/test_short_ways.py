@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
-import pytest
-
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import NOW, batch
 from topicfs.storage.disk.names import LEADER_EPOCHS
@@ -15,22 +11,6 @@ from topicfs.storage.model import Offset, Timestamp
 
 def _append_own(on_disk, data):
     return on_disk.log.append(bytearray(data), encoded_here=True)
-
-
-def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
-    """If a follower cannot write the first batch of an epoch, the epoch is not lost.
-
-    The epoch is recorded as soon as the follower writes a batch of this epoch.
-    """
-    on_disk = LogOnDisk()
-    on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
-    on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
-    with pytest.raises(OSError, match="No space left"):
-        on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
-    assert ((4, 0),) == on_disk.log.epochs.entries
-    on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
-    assert ((4, 0), (6, 1)) == on_disk.log.epochs.entries
-    assert b"0\n2\n4 0\n6 1\n" == on_disk.content(LEADER_EPOCHS)
 
 
 def test_a_leader_notes_its_epoch_before_a_small_append():

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
-from tests.doubles.records import sized_batch
 from tests.storage.recovery.stopped_logs import SEGMENT_SUFFIXES, put, replacement, stopped
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileName, SegmentFileState
 from topicfs.storage.model import Offset
@@ -18,11 +17,7 @@ BASES = (0, 3, 6)
 
 def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
     """Return a closed log with segments 0, 3 and 6, and the files of a segment that replaces the first two."""
-    on_disk = LogOnDisk(internal_segment_bytes=300)
-    for _ in range(9):
-        on_disk.log.append(sized_batch(100))
-    on_disk.log.close()
-    return on_disk, replacement(1, 2, 5)
+    return stopped(9), replacement(1, 2, 5)
 
 
 def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
@@ -99,8 +94,8 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
 
 def test_an_old_index_is_not_taken_for_a_new_segments():
     """On a read-only disk the old segment's `.index` is not used for the new segment."""
-    on_disk = stopped(9)
-    put(on_disk, replacement(1, 2, 5), ".swap")
+    on_disk, new = compacted()
+    put(on_disk, new, ".swap")
     log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
     assert [2, 5, 6, 7, 8] == offsets_of(log, 2)
     assert [5, 6, 7, 8] == offsets_of(log, 3)
