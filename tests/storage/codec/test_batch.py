@@ -358,12 +358,6 @@ def test_headers_index_like_a_sequence():
             batches[index]
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
-def test_any_buffer_is_accepted(kind):
-    """A header is read from bytes, bytearrays, and views of signed or unsigned bytes."""
-    assert 100 == read_header(kind(GOLDEN)).base_offset
-
-
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [

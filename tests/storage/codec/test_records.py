@@ -326,9 +326,11 @@ def test_columns_index_and_find():
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
 def test_any_buffer_is_decoded(kind):
     """Bytes, bytearrays and views, even views of signed bytes, are decoded."""
-    records = [Record(0, 1, b"\xff", b"\x80", (Header(b"\xfe", b"\xff"),))]
+    records = [Record(200, 1, b"\xff", b"\x80", (Header(b"\xfe", b"\xff"),))]
+    data = kind(bytes(encode(records)))
 
-    assert records == list(decode(kind(bytes(encode(records))))[0])
+    assert 200 == read_header(data).base_offset
+    assert records == list(decode(data)[0])
 
 
 def test_a_mapped_file_is_decoded_in_place(tmp_path):

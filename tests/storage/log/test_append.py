@@ -228,7 +228,7 @@ def test_a_full_disk_during_a_roll():
 def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here: bool):
     """If both the write and the truncation fail, the file's content is unknown, and the log goes offline."""
     on_disk = LogOnDisk()
-    on_disk.log.append(batch(b"a"))
+    on_disk.log.append(batch(b"a"), encoded_here=encoded_here)
     on_disk.disk.fail("pwrite", suffix=".log")
     on_disk.disk.fail("truncate", suffix=".log")
     with pytest.raises(errors.PartitionOfflineError, match="could not be undone"):

@@ -79,6 +79,7 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
     assert [3, 3] == [log.visible_end(isolation) for isolation in Isolation]
     log.replacer.truncate_to(Offset(2))
     assert ((), 0) == (log.aborted, log.offsets().last_stable_offset)
+    assert [] == list(log.chain.active.transaction_index)
     log.append(produced(b"c", sequence=2, txn=True))
     for each in (log, on_disk.kill()):
         assert ((), 0, 3) == (each.aborted, each.offsets().last_stable_offset, each.log_end_offset)

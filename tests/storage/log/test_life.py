@@ -45,6 +45,14 @@ def happen(log: Log, event: Event) -> None:
         log.parts.life.note(event, "the topic was deleted" if event is Event.DELETE else None)
 
 
+def take(log: Log, role: Role, *, epoch: int) -> None:
+    """Give a role to a log, as the engine does."""
+    if role is Role.FOLLOWER:
+        log.roles.follow(log.log_end_offset)
+    else:
+        log.roles.lead(epoch, None if role is Role.ALONE else log.log_end_offset)
+
+
 def log_in(life: Life) -> LogOnDisk:
     """Return a log with one record in state `life`."""
     on_disk = LogOnDisk()
@@ -126,17 +134,12 @@ def test_a_log_is_read_until_another_serves_in_its_place(life):
 def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
     """A log that cannot write its epoch cannot lead. A refused role changes nothing."""
     log = log_in(life).log
-    take = {
-        Role.ALONE: lambda: log.roles.lead(3, None),
-        Role.LEADER: lambda: log.roles.lead(3, Offset(1)),
-        Role.FOLLOWER: lambda: log.roles.follow(Offset(1)),
-    }[role]
     if life is S or role is Role.FOLLOWER:
-        take()
+        take(log, role, epoch=3)
         assert role is log.parts.life.role
     else:
         with pytest.raises(errors.PartitionOfflineError):
-            take()
+            take(log, role, epoch=3)
         assert Role.ALONE is log.parts.life.role
     leads = life is S and role is not Role.FOLLOWER
     follows = life is S and role is Role.FOLLOWER
@@ -147,13 +150,8 @@ def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
 def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
     """A log that serves can change from any role to any other role."""
     log = LogOnDisk().log
-    for epoch, role in enumerate((before, after)):
-        if role is Role.FOLLOWER:
-            log.roles.follow(Offset(0))
-        elif role is Role.LEADER:
-            log.roles.lead(epoch, Offset(0))
-        else:
-            log.roles.lead(epoch, None)
+    take(log, before, epoch=0)
+    take(log, after, epoch=1)
     assert after is log.parts.life.role
     if after is Role.FOLLOWER:
         with pytest.raises(errors.NotLeaderError, match="has a follower"):

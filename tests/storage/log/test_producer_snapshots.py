@@ -170,16 +170,18 @@ def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along
     assert [1, 3, 4] == on_disk.snapshots()
 
 
-def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("offset", [1, 2])
+@pytest.mark.parametrize("damage", [b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)])
+def test_a_bad_snapshot_is_deleted_and_an_older_one_used(damage, offset, clean):
     """Row 100: an empty, torn or corrupt snapshot is deleted, and the log is read from an older snapshot on."""
-    for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
-        on_disk = of_sequences(1)
-        on_disk.log.append(produced(sequence=1))
-        on_disk.log.close()
-        on_disk.write("00000000000000000002.snapshot", damage)
-        on_disk.log = on_disk.load(clean=True)
-        assert on_disk.log.append(produced(sequence=1)).duplicate
-        assert 56 == len(on_disk.content("00000000000000000002.snapshot"))
+    on_disk = of_sequences(1)
+    on_disk.log.append(produced(sequence=1))
+    on_disk.log.close()
+    on_disk.write(f"{offset:020d}.snapshot", damage)
+    on_disk.log = on_disk.load(clean=clean)
+    assert on_disk.log.append(produced(sequence=1)).duplicate
+    assert 56 == len(on_disk.content(f"{2:020d}.snapshot"))
 
 
 def test_stray_snapshots_except_the_newest_are_deleted():

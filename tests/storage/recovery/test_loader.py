@@ -158,15 +158,3 @@ def test_checkpointed_offsets_are_kept_within_the_log():
     log.close()
     log = on_disk.load(clean=False, log_start_offset=5, high_watermark=99, recovery_point=99)
     assert (5, 6, 0) == (log.log_start_offset, log.high_watermark, log.recovery_point)
-
-
-def test_snapshots_after_a_kill():
-    """Recovery after a kill writes snapshots at the base offsets of segments and at the log's end.
-
-    It replaces a damaged snapshot.
-    """
-    on_disk = filled(4)
-    on_disk.write("00000000000000000003.snapshot", b"x" * 56)
-    on_disk.kill()
-    empty = bytes.fromhex("000148674bc700000000")
-    assert [empty, empty] == [on_disk.content(f"{offset:020d}.snapshot") for offset in (3, 4)]

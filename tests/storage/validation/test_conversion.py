@@ -178,12 +178,3 @@ def test_markers_of_coordinators_are_never_compressed():
     """Row 123: a transaction marker stays uncompressed in a topic with a codec."""
     header, _ = appended(marker(), origin=Origin.COORDINATOR, compression_type="snappy")
     assert (header.codec, header.is_control) == (Codec.NONE, True)
-
-
-def test_batches_made_here_are_believed():
-    """Batches that the mount encoded are not decoded again, but the limit on future timestamps applies to them."""
-    log = LogOnDisk().log
-    log.append(encode(records(NOW)), encoded_here=True)
-    with pytest.raises(InvalidTimestampError):
-        log.append(encode(records(NOW + 3_600_001)), encoded_here=True)
-    assert 1 == log.log_end_offset
