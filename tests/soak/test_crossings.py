@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -12,18 +10,13 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import Killed
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import Batch, PartitionModel
-from tests.soak.crossings.run import read_steps, run_seed, spelled
+from tests.soak.crossings.run import run_seed
+from tests.soak.seeds import read_steps, spelled
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 STEPS = 60
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Silence the warnings that recovery logs after each kill."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.slow

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from tests.soak.restarts.run import run_lives
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = (1, 3, 5, 7, 8)
 LIVES = 6
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Silence the warnings that recovery logs after each kill."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize(

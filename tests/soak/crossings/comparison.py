@@ -1,22 +1,12 @@
-"""Reads a partition in every way: by isolation level, from any offset, and by time."""
+"""Reads a partition from any offset and by time."""
 
 from __future__ import annotations
 
 from random import Random
 
-from tests.interop.ours import read_records
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
-
-
-def read_all(partition: Partition, start: int, isolation: Isolation) -> list[Record]:
-    """Return the records from `start` on, without those of aborted transactions.
-
-    Like a consumer, the reader learns from each fetch which transactions were aborted.
-    """
-    assert start == partition.log_start_offset
-    return read_records(partition, isolation)
 
 
 def read_from(partition: Partition, start: int, isolation: Isolation, max_bytes: int) -> list[Record]:

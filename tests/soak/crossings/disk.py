@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -66,32 +68,20 @@ class MortalDirectory(NativeFileSystem):
         return file
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
-        dies = self.dies("make_directory", path)
-        if not dies or self.chance.random() < 0.5:
-            super().make_directory(path, private=private)
-        self._end(dies)
+        self._change("make_directory", path, partial(super().make_directory, path, private=private))
 
     def remove_directory(self, path: Path) -> None:
-        dies = self.dies("remove_directory", path)
-        if not dies or self.chance.random() < 0.5:
-            super().remove_directory(path)
-        self._end(dies)
+        self._change("remove_directory", path, partial(super().remove_directory, path))
 
     def rename(self, source: Path, target: Path) -> None:
-        dies = self.dies("rename", source)
-        if not dies or self.chance.random() < 0.5:
-            super().rename(source, target)
-        self._end(dies)
+        self._change("rename", source, partial(super().rename, source, target))
 
     def link(self, source: Path, target: Path) -> bool:
         self._end(self.dies("link", target))
         return super().link(source, target)
 
     def unlink(self, path: Path) -> None:
-        dies = self.dies("unlink", path)
-        if not dies or self.chance.random() < 0.5:
-            super().unlink(path)
-        self._end(dies)
+        self._change("unlink", path, partial(super().unlink, path))
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         dies = self.dies("write_bytes", path)
@@ -113,6 +103,13 @@ class MortalDirectory(NativeFileSystem):
 
     def space(self, path: Path) -> DiskSpace:
         return SPACE
+
+    def _change(self, operation: str, path: Path, make: Callable[[], None]) -> None:
+        """Make a change. If the process is killed at this change, the change is made or not, at random."""
+        dies = self.dies(operation, path)
+        if not dies or self.chance.random() < 0.5:
+            make()
+        self._end(dies)
 
     def _end(self, dies: bool) -> None:
         if dies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -11,10 +12,11 @@ from random import Random
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
-from tests.soak.crossings.comparison import compare_times, read_all, read_from
+from tests.interop.ours import read_records
+from tests.soak.crossings.comparison import compare_times, read_from
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import PartitionModel
-from tests.soak.crossings.settings import Switches, engine_config
+from tests.soak.crossings.settings import engine_config
 from topicfs.coordination.engine import Engine
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import EmbeddedEngine, open_engine
@@ -27,6 +29,10 @@ from topicfs.storage.model import Isolation
 LATEST_TIME = 4 * 10**12
 """A time in 2096, which every file system can store."""
 KEPT_FOREVER = {"retention.ms": "-1"}
+
+
+class NothingToDoError(Exception):
+    """Raised by a step that needs a topic or a partition if there is none."""
 
 
 @dataclass(eq=False)
@@ -59,18 +65,15 @@ class Interrupted:
 class Counts:
     """The results of the steps."""
 
-    steps: dict[str, int] = field(default_factory=dict)
-    kills: dict[str, int] = field(default_factory=dict)
+    steps: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
     """Number of kills, by the interrupted change."""
     records: int = 0
     compacted: int = 0
     """Number of records that compaction removed."""
     deleted: int = 0
     """Number of records that retention or DeleteRecords removed."""
-    refusals: dict[str, int] = field(default_factory=dict)
-
-    def count(self, counter: dict[str, int], name: str) -> None:
-        counter[name] = counter.get(name, 0) + 1
+    refusals: Counter[str] = field(default_factory=Counter)
 
 
 class Crossing:
@@ -78,31 +81,26 @@ class Crossing:
 
     engine: EmbeddedEngine
     disk: MortalDirectory
+    flusher: ManualFlusher
 
-    def __init__(self, base: Path, seed: int, switches: Switches) -> None:
+    def __init__(self, base: Path, seed: int) -> None:
         self.base, self.data = base, base / "data"
-        self.switches = switches
         self.chance = Random(seed)
         self.clock = ManualClock()
         self.config = engine_config(self.chance)
-        self.flusher = ManualFlusher()
         self.topics: dict[str, TopicModel] = {}
         self.interrupted = Interrupted()
         self.counts = Counts()
-        self.producer_epochs: dict[int, int] = {}
-        self.latest_clock = self.clock.now
         self.delay_of_deleted = 0
         """Largest file.delete.delay.ms of the topics that were deleted since the engine was opened."""
         self.open()
 
     # Opening and closing.
 
-    def open(self) -> None:
-        """Open the engine. Raises Killed if the disk's countdown ends before the engine is open."""
+    def open(self, *, steps_left: int | None = None) -> None:
+        """Open the engine. Raises Killed if the engine is not open after `steps_left` changes of the disk."""
         self.disk = MortalDirectory(self.clock, self.chance)
-        self.open_on_disk()
-
-    def open_on_disk(self) -> None:
+        self.disk.steps_left = steps_left
         self.flusher = ManualFlusher()
         self.engine = open_engine(
             self.data,
@@ -124,17 +122,15 @@ class Crossing:
 
     def recover(self) -> None:
         """Reopen the directory after a kill, possibly with more kills in between."""
-        self.counts.count(self.counts.kills, self.disk.last_change.partition(" ")[0])
+        self.counts.kills[self.disk.last_change.partition(" ")[0]] += 1
         self.leave()
         while True:
-            self.disk = MortalDirectory(self.clock, self.chance)
-            if self.chance.random() < 0.3:
-                self.disk.steps_left = int(self.chance.expovariate(1 / 15))
+            dies = self.chance.random() < 0.3
             try:
-                self.open_on_disk()
+                self.open(steps_left=int(self.chance.expovariate(1 / 15)) if dies else None)
                 break
             except Killed:
-                self.counts.count(self.counts.kills, "opening")
+                self.counts.kills["opening"] += 1
                 (self.data / ".lock").touch()
         self.disk.steps_left = None
         self._reload(after_kill=True)
@@ -199,9 +195,21 @@ class Crossing:
             for number, model in enumerate(topic.partitions)
         ]
 
+    def pick_topic(self, chance: Random) -> TopicModel:
+        """Return the model of a random topic. Raises NothingToDoError."""
+        if not self.topics:
+            raise NothingToDoError("no topic")
+        return self.topics[chance.choice(sorted(self.topics))]
+
+    def pick(self, chance: Random) -> tuple[TopicModel, PartitionModel, Partition]:
+        """Return a random partition with its models. Raises NothingToDoError."""
+        found = self.partitions()
+        if not found:
+            raise NothingToDoError("no partition")
+        return chance.choice(found)
+
     def set_clock(self, now: int) -> None:
         self.clock.now = max(10**9, min(now, LATEST_TIME))
-        self.latest_clock = max(self.latest_clock, self.clock.now)
 
     # Checks.
 
@@ -271,11 +279,12 @@ def compare_partition(
     active_base = segments[-1].base_offset
     if exact_start:
         model.keep_start(segments[0].base_offset)
-    raw = read_all(partition, start, Isolation.READ_UNCOMMITTED)
+    assert start == partition.log_start_offset
+    raw = read_records(partition, Isolation.READ_UNCOMMITTED)
     for isolation in Isolation:
         visible_end = stable if isolation is Isolation.READ_COMMITTED else end
         assert visible_end == partition.visible_end(isolation)
-        found = read_all(partition, start, isolation)
+        found = read_records(partition, isolation)
         model.compare(found, start, visible_end, isolation, active_base=active_base)
         if end > start:
             first = chance.randint(start, end - 1)

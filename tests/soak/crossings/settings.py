@@ -1,8 +1,7 @@
-"""Extreme settings, and switches that turn off the steps that fail because of known defects."""
+"""Extreme settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
 from topicfs.storage.config.broker import EngineConfig
@@ -14,28 +13,12 @@ PREALLOCATED_BYTES = 1 << 21
 """Largest segment that is preallocated, because preallocation uses real disk space."""
 
 
-@dataclass(frozen=True)
-class Switches:
-    """Switches of the machine. While a defect is not fixed, the switch for the defect's steps is off."""
-
-    extreme_numbers: bool = True
-    """Use timestamps and settings in milliseconds near the limits of 64 bits."""
-    tiny_indexes: bool = True
-    """Use segment.index.bytes of 4 to 11, which is too small for an entry of the time index."""
-    deleted_files_after_clock_back: bool = True
-    """Expect that `.deleted` files are removed even if the clock was set back after the deletion."""
-    delete_records_of_aborted: bool = True
-    """Use DeleteRecords in partitions with aborted transactions."""
-
-
-SWITCHES = Switches()
-"""The switches in use; a switch is on once its defect is fixed."""
-
-COMMON: dict[str, tuple[object, ...]] = {
+VALUES: dict[str, tuple[object, ...]] = {
     "internal.segment.bytes": (60, 300, 700, 2_000, 20_000, 1 << 20, INT_MAX),
     "segment.bytes": (1 << 20, INT_MAX),
     "index.interval.bytes": (0, 1, 100, 4096, INT_MAX),
-    "segment.index.bytes": (12, 13, 24, 240, 1_200, 1 << 16, 10 << 20),
+    # Less than 12 bytes are too small for an entry of the time index.
+    "segment.index.bytes": (12, 13, 24, 240, 1_200, 1 << 16, 10 << 20, 4, 7, 8, 11),
     "segment.ms": (1, 1_000, 3_600_000, LONG_MAX),
     "retention.ms": (-1, 0, 1, 60_000, 86_400_000, LONG_MAX),
     "retention.bytes": (LONG_MIN, -1, 0, 1, 1_000, 10_000, LONG_MAX),
@@ -46,25 +29,17 @@ COMMON: dict[str, tuple[object, ...]] = {
     "compression.zstd.level": (-131072, 1, 22),
     "message.timestamp.type": ("CreateTime", "CreateTime", "LogAppendTime"),
     "message.timestamp.before.max.ms": (0, 1_000, 10**12, LONG_MAX),
-    "message.timestamp.after.max.ms": (0, 1_000, 3_600_000, 10**12),
+    "message.timestamp.after.max.ms": (0, 1_000, 3_600_000, 10**12, LONG_MAX),
     "min.cleanable.dirty.ratio": (0, 0, 0.01, 0.5, 1),
-    "delete.retention.ms": (0, 1, 60_000, 86_400_000),
-    "min.compaction.lag.ms": (0, 0, 1, 60_000),
+    "delete.retention.ms": (0, 1, 60_000, 86_400_000, LONG_MAX),
+    "min.compaction.lag.ms": (0, 0, 1, 60_000, LONG_MAX),
     "max.compaction.lag.ms": (1, 60_000, 3_600_000, LONG_MAX),
     "preallocate": ("true", "false"),
     "flush.messages": (1, 2, 10, LONG_MAX),
     "flush.ms": (0, 1, 60_000, LONG_MAX),
-    "file.delete.delay.ms": (0, 0, 1, 60_000),
+    "file.delete.delay.ms": (0, 0, 1, 60_000, LONG_MAX),
     "max.message.bytes": (0, 200, 1_000, 1_048_588, INT_MAX),
 }
-EXTREME: dict[str, tuple[object, ...]] = {
-    "delete.retention.ms": (LONG_MAX,),
-    "message.timestamp.after.max.ms": (LONG_MAX,),
-    "min.compaction.lag.ms": (LONG_MAX,),
-    "file.delete.delay.ms": (LONG_MAX,),
-}
-TINY_INDEXES = (4, 7, 8, 11)
-
 EXTREME_TIMES = (2**63 - 1, 2**62, -(2**62), -(2**63))
 
 
@@ -79,12 +54,10 @@ def engine_config(chance: Random) -> EngineConfig:
     )
 
 
-def draw_changes(
-    chance: Random, count: int, overrides: dict[str, str], switches: Switches
-) -> dict[str, str | None]:
+def draw_changes(chance: Random, count: int, overrides: dict[str, str]) -> dict[str, str | None]:
     """Return `count` random changes of settings that TopicConfig accepts together with `overrides`."""
     for _ in range(20):
-        changes = {name: _draw(chance, name, switches) for name in chance.sample([*COMMON], count)}
+        changes = {name: _draw(chance, name) for name in chance.sample([*VALUES], count)}
         after = merged(overrides, changes)
         try:
             config = TopicConfig.from_overrides(after, TopicConfig(segment_index_bytes=1_200))
@@ -102,12 +75,5 @@ def merged(overrides: dict[str, str], changes: dict[str, str | None]) -> dict[st
     return {name: value for name, value in after.items() if value is not None}
 
 
-def _draw(chance: Random, name: str, switches: Switches) -> str | None:
-    if chance.random() < 0.25:
-        return None
-    values = COMMON[name]
-    if switches.extreme_numbers:
-        values += EXTREME.get(name, ())
-    if switches.tiny_indexes and name == "segment.index.bytes":
-        values += TINY_INDEXES
-    return str(chance.choice(values))
+def _draw(chance: Random, name: str) -> str | None:
+    return None if chance.random() < 0.25 else str(chance.choice(VALUES[name]))

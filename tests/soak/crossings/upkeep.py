@@ -11,7 +11,6 @@ from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
 from tests.interop.ours import read_records
 from tests.soak.crossings import machine
-from tests.soak.crossings.appends import pick
 from tests.soak.crossings.model import PartitionModel, Retained
 from tests.soak.crossings.settings import draw_changes, merged
 from topicfs.replication import open_engine
@@ -39,7 +38,7 @@ def create(crossing: machine.Crossing, chance: Random) -> str:
 
 def _create(crossing: machine.Crossing, chance: Random, name: str) -> str:
     overrides = {"internal.segment.bytes": str(chance.choice((300, 700, 2_000)))}
-    overrides |= merged(overrides, draw_changes(chance, chance.randint(0, 4), overrides, crossing.switches))
+    overrides |= merged(overrides, draw_changes(chance, chance.randint(0, 4), overrides))
     topic = machine.TopicModel(name, {**machine.KEPT_FOREVER, **overrides}, [])
     machine.add_partitions(topic, chance.randint(1, 2))
     crossing.interrupted = machine.Interrupted(created=topic)
@@ -50,11 +49,8 @@ def _create(crossing: machine.Crossing, chance: Random, name: str) -> str:
 
 def delete(crossing: machine.Crossing, chance: Random) -> str:
     """Delete a topic, and check that its open logs then refuse appends."""
-    if not crossing.topics:
-        return "no topic"
-    name = chance.choice(sorted(crossing.topics))
-    old = [*crossing.engine.topic(name).partitions().values()]
-    topic = crossing.topics[name]
+    topic = crossing.pick_topic(chance)
+    name, old = topic.name, [*crossing.engine.topic(topic.name).partitions().values()]
     delay = max(topic.largest_delay, topic.config().file_delete_delay_ms)
     crossing.delay_of_deleted = max(crossing.delay_of_deleted, delay)
     crossing.interrupted = machine.Interrupted(deleted=name)
@@ -69,14 +65,12 @@ def delete(crossing: machine.Crossing, chance: Random) -> str:
 def recreate(crossing: machine.Crossing, chance: Random) -> str:
     """Delete a topic and create another topic with its name."""
     name = delete(crossing, chance)
-    return _create(crossing, chance, name) if name in NAMES else name
+    return _create(crossing, chance, name)
 
 
 def extend(crossing: machine.Crossing, chance: Random) -> str:
     """Add a partition to a topic."""
-    if not crossing.topics:
-        return "no topic"
-    topic = crossing.topics[chance.choice(sorted(crossing.topics))]
+    topic = crossing.pick_topic(chance)
     total = min(len(topic.partitions) + 1, MAX_ADDED_PARTITIONS)
     crossing.interrupted = machine.Interrupted(extended=(topic.name, total))
     crossing.engine.add_partitions(topic.name, total=total)
@@ -86,10 +80,8 @@ def extend(crossing: machine.Crossing, chance: Random) -> str:
 
 def alter(crossing: machine.Crossing, chance: Random) -> str:
     """Alter one to three settings of a topic."""
-    if not crossing.topics:
-        return "no topic"
-    topic = crossing.topics[chance.choice(sorted(crossing.topics))]
-    changes = draw_changes(chance, chance.choice((1, 1, 2, 3)), topic.overrides, crossing.switches)
+    topic = crossing.pick_topic(chance)
+    changes = draw_changes(chance, chance.choice((1, 1, 2, 3)), topic.overrides)
     after = merged(topic.overrides, changes)
     crossing.interrupted = machine.Interrupted(altered=(topic.name, after))
     crossing.engine.alter_config(topic.name, changes)
@@ -102,14 +94,8 @@ def alter(crossing: machine.Crossing, chance: Random) -> str:
 
 def delete_records(crossing: machine.Crossing, chance: Random) -> str:
     """Call DeleteRecords with an offset that is usually within the log."""
-    target = pick(crossing, chance)
-    if target is None:
-        return "no partition"
-    topic, model, partition = target
+    topic, model, partition = crossing.pick(chance)
     config = topic.config()
-    aborted = any(batch.outcome is False for batch in model.batches)
-    if aborted and not crossing.switches.delete_records_of_aborted:
-        return "not with aborted transactions"
     before = chance.choice(
         (-1, chance.randint(0, model.end), chance.randint(model.start, model.end), model.end + 1)
     )
@@ -136,26 +122,21 @@ def delete_records(crossing: machine.Crossing, chance: Random) -> str:
 
 def maintain(crossing: machine.Crossing, chance: Random) -> str:
     """Do all duties, or only those that are due."""
-    now = crossing.clock()
-    _begin_pass(crossing)
-    every = chance.random() < 0.7
-    (crossing.engine.maintain_now if every else crossing.engine.maintenance)(now)
-    _end_pass(crossing, everything=every)
-    return "everything" if every else "what is due"
+    return _maintain(crossing, everything=chance.random() < 0.7)
 
 
-def _begin_pass(crossing: machine.Crossing) -> None:
-    """Note in the models which records a pass of all duties may remove."""
+def _maintain(crossing: machine.Crossing, *, everything: bool) -> str:
+    """Do all duties, or only those that are due; check the log starts against the settings.
+
+    Raises AssertionError.
+    """
     now = crossing.clock()
     for topic, model, partition in crossing.partitions():
         config = topic.config()
         model.before_cleaning(config, now, partition.offsets().last_stable_offset)
         model.retained = Retained(config, now)
         model.producers.expire(now, crossing.config.producer_id_expiration_ms)
-
-
-def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
-    """After a pass of the duties, check the log starts against the settings. Raises AssertionError."""
+    (crossing.engine.maintain_now if everything else crossing.engine.maintenance)(now)
     if crossing.disk.dead:  # The engine treats any error while it replaces segments as a disk error.
         raise Killed(crossing.disk.last_change)
     for topic, model, partition in crossing.partitions():
@@ -171,6 +152,7 @@ def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
             # Compaction may have moved the log start after the checkpoints were written.
             if not topic.config().compacts:
                 model.keep_start(model.start)
+    return f"{'everything' if everything else 'what is due'} at {now}"
 
 
 def _check_compaction(model: PartitionModel, partition: Partition) -> None:
@@ -199,10 +181,7 @@ def flush(crossing: machine.Crossing, chance: Random) -> str:
     kind = chance.choice(("flusher", "sync", "roll"))
     if kind == "flusher":
         return f"flusher: {crossing.flusher.run()}"
-    target = pick(crossing, chance)
-    if target is None:
-        return "no partition"
-    _, model, partition = target
+    _, model, partition = crossing.pick(chance)
     assert isinstance(partition, Log)
     if kind == "sync":
         partition.sync()
@@ -228,25 +207,16 @@ def jump(crossing: machine.Crossing, chance: Random) -> str:
 
 def wait_for_removals(crossing: machine.Crossing, chance: Random) -> str:
     """Advance the clock by the delay of deleted files; check that all files deleted before are gone."""
-    maintain_everything(crossing)
+    _maintain(crossing, everything=True)
     delay = max([crossing.delay_of_deleted, *[topic.largest_delay for topic in crossing.topics.values()]])
     before = deleted_files(crossing.data)
-    begin = crossing.clock.now if crossing.switches.deleted_files_after_clock_back else crossing.latest_clock
-    if begin + delay > machine.LATEST_TIME - 2 * 60_001:
+    if crossing.clock.now + delay > machine.LATEST_TIME - 2 * 60_001:
         return "not before the end of time"
-    crossing.set_clock(begin + max(delay, 60_000) + 60_001)
-    maintained = maintain_everything(crossing)
+    crossing.set_clock(crossing.clock.now + max(delay, 60_000) + 60_001)
+    maintained = _maintain(crossing, everything=True)
     left = before & deleted_files(crossing.data)
     assert not left, f"not removed {max(delay, 60_000)} ms later: {sorted(left)}"
     return maintained
-
-
-def maintain_everything(crossing: machine.Crossing) -> str:
-    """Do all duties, even those that are not due."""
-    _begin_pass(crossing)
-    crossing.engine.maintain_now(crossing.clock())
-    _end_pass(crossing, everything=True)
-    return f"everything at {crossing.clock.now}"
 
 
 def deleted_files(data: Path) -> set[tuple[str, int]]:
@@ -324,10 +294,7 @@ def listing(directory: Path) -> list[tuple[str, int, int]]:
 
 def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
     """Load an online partition again; the partition then behaves as after a restart."""
-    target = pick(crossing, chance)
-    if target is None:
-        return "no partition"
-    _, model, partition = target
+    _, model, partition = crossing.pick(chance)
     crossing.engine.reopen_partition(partition.topic, partition.number)
     model.reload(model.start, crossing.clock.now, crossing.config.producer_id_expiration_ms)
     return f"{partition.topic}-{partition.number}"

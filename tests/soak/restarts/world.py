@@ -37,12 +37,14 @@ FARTHEST_OPENING, FARTHEST = 15.0, 60.0
 class World:
     """The data directories, and the records that the directories must have."""
 
-    def __init__(self, base: Path, seed: int, counts: Counter[str], *, segments: bool = True) -> None:
+    def __init__(
+        self, base: Path, seed: int, counts: Counter[str], log: list[str], *, segments: bool
+    ) -> None:
         """Create the directories and the topics; without `segments` only small files are damaged."""
         chance = Random(seed)
         number = chance.choice((2, 2, 3))
         self.places = [places.TestedDirectory(base / f"d{one}") for one in range(1, number + 1)]
-        self.base, self.counts, self._segments = base, counts, segments
+        self.base, self.counts, self.log, self._segments = base, counts, log, segments
         self.clock = ManualClock()
         self.config = EngineConfig(
             recovery_threads=1,
@@ -50,7 +52,6 @@ class World:
             topic_defaults=TopicConfig(segment_index_bytes=1_200, internal_segment_bytes=500),
         )
         self.expected = expectation.Expectation()
-        self.log: list[str] = []
         self.number = 0
         self.saved: set[bytes] = set()
         self.chance = chance
