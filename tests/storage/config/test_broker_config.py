@@ -105,13 +105,6 @@ def test_first_synonym_present_wins() -> None:
     assert [3, 120_000, 3_600_000] == values
 
 
-def test_negative_retention_means_forever_in_every_unit() -> None:
-    """In every unit a negative retention, such as -1 hours, means no limit."""
-    assert (
-        -1 == EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms
-    )
-
-
 def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
     """New topics get retention.ms=-1 unless the file sets a retention."""
     assert {"retention.ms": "-1"} == EngineConfig().creation_overrides
