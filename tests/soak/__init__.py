@@ -6,6 +6,15 @@ runs all of these programs, ends the mount while they use it, and checks that ev
 stored once and in order. The test suite has a short form of each test.
 """
 
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 RUNS = {
     "mount": "tests.soak.mount",
     "followers": "tests.soak.followers",
@@ -23,3 +32,18 @@ RUNS = {
     "fuzz": "tests.fuzz",
 }
 """Module by the name of the test; docs/testing.md describes the tests."""
+
+
+def say(text: str) -> None:
+    """Print a line immediately."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def kept_if_failed() -> Iterator[Path]:
+    """Make a folder and print its path. Remove the folder after the block, unless the block fails."""
+    folder = Path(tempfile.mkdtemp())
+    say(f"in {folder}")
+    yield folder
+    shutil.rmtree(folder)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import random
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,6 +25,7 @@ from testing.broker.libraries import find_java
 from tests.doubles.broker_away import away
 from tests.doubles.cluster_mount import mounted_cluster
 from tests.doubles.waiting import wait_until
+from tests.soak import say
 from topicfs.cluster.place import cluster_address
 
 TOPIC = "files"
@@ -57,12 +57,8 @@ class Shell(threading.Thread):
         super().__init__(daemon=True)
         self.stop = threading.Event()
         self.written: list[Written] = []
-        self._mountpoint, self._number, self._chance, self._most_lines = (
-            mountpoint,
-            number,
-            chance,
-            max_lines,
-        )
+        self._mountpoint, self._number = mountpoint, number
+        self._chance, self._most_lines = chance, max_lines
 
     def run(self) -> None:
         source = self._mountpoint.parent / f"source-{self._number}"
@@ -135,9 +131,7 @@ def main() -> None:
         with running_cluster(home, find_java()) as brokers:
             done = append_while_leaders_go(home, brokers, moves=given.moves, seed=given.seed)
         let_go()
-    sys.stdout.write(
-        f"{', '.join(f'{count} {name}' for name, count in sorted(done.items()))}; none lost or doubled\n"
-    )
+    say(f"{', '.join(f'{count} {name}' for name, count in sorted(done.items()))}; none lost or doubled")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -31,6 +30,7 @@ from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
+from tests.soak import say
 from topicfs.cluster.place import ClusterAddress, cluster_address
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import open_engine
@@ -257,10 +257,9 @@ def _top(session: Session) -> None:
 STEPS = (_append_and_read, _follow, _read_in_groups, _change_topics, _mirror, _top)
 
 
-def visit(home: Path, release: str | None, *, lines: int, seed: int) -> Counter[str]:
-    """Run all steps with a broker of `release` (None: the tests' own release); return what was done."""
-    java, done = find_java() if release is None else find_java_of(release), Counter[str]()
-    kind = ZooKeeperBroker if release is not None and release.startswith("2.") else Broker
+def visit(home: Path, java: Java, *, zookeeper: bool = False, lines: int, seed: int) -> Counter[str]:
+    """Run all steps with a broker of the release in `java`, with or without ZooKeeper; return what was done."""
+    kind, done = ZooKeeperBroker if zookeeper else Broker, Counter[str]()
     with kind(home / "node", java) as broker:
         broker.format(by_tool=True)
         broker.start()
@@ -294,13 +293,12 @@ def main() -> None:
     for release in given.releases.split(","):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            done = visit(
-                Path(folder), None if release == newest else release, lines=given.lines, seed=given.seed
-            )
+            java = find_java() if release == newest else find_java_of(release)
+            zookeeper = release.startswith("2.")
+            done = visit(Path(folder), java, zookeeper=zookeeper, lines=given.lines, seed=given.seed)
         let_go()
         counts = ", ".join(f"{count:,} {name}" for name, count in done.items())
-        sys.stdout.write(f"Kafka {release}: {counts}; {time.monotonic() - began:.0f} s\n")
-        sys.stdout.flush()
+        say(f"Kafka {release}: {counts}; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from typing import NamedTuple
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 from tests.pipeline.crashes import DEADLINE_SECONDS, KilledQuery, Moment, left_after_sweeping
+from tests.soak import say
 from tests.soak.copied import (
     PARTITIONS,
     WORKER,
@@ -391,7 +392,7 @@ FORMS = (
 )
 
 
-def soak(base: Path, kills: int, seed: int, say: Callable[[str], None]) -> None:
+def soak(base: Path, kills: int, seed: int) -> None:
     """Kill `kills` processes, 25 in each scene; raises AssertionError."""
     for number in range((kills + 24) // 25):
         begun = time.monotonic()

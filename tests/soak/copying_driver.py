@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.pipeline.conftest import start_session
+from tests.soak import say
 
 KEYS = 8
 LIMITS = (20, 60, 200)
@@ -48,11 +49,6 @@ def copy(spark: SparkSession, asked: argparse.Namespace, checkpoint: str, limit:
 
     writer = writer.foreachBatch(write) if asked.named else writer.format("topicfs").options(**target)
     return (writer.trigger(availableNow=True) if end else writer).start()
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def refuse(spark: SparkSession, asked: argparse.Namespace) -> None:

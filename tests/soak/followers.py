@@ -14,12 +14,12 @@ import hashlib
 import json
 import os
 import random
-import sys
 import tempfile
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -28,6 +28,7 @@ import trio
 
 from tests.doubles.mount_client import MountClient, mounted
 from tests.doubles.records import marker, produced
+from tests.soak import say
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.forms import VALUES
@@ -227,15 +228,7 @@ class Run:
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
         ways: tuple[Callable[[Follower, random.Random, float], object], ...]
-        ways = (
-            self.read_fast,
-            self.read_fast,
-            self.read_fast,
-            self.read_slowly,
-            self.read_seldom,
-            self.poll,
-            self.pass_by,
-        )
+        ways = (*[self.read_fast] * 3, self.read_slowly, self.read_seldom, self.poll, self.pass_by)
         way = ways[number % len(ways)]
         while True:
             follower = Follower(self.client, self.partition(topic), suffix)
@@ -313,14 +306,14 @@ class Notification:
         self.notified.set()
 
 
-class _nothing_new:  # noqa: N801 - a context manager
-    """A context manager that suppresses EAGAIN."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        return isinstance(error, FileError) and error.number == errno.EAGAIN
+@contextmanager
+def _nothing_new() -> Iterator[None]:
+    """Suppress EAGAIN."""
+    try:
+        yield
+    except FileError as error:
+        if error.number != errno.EAGAIN:
+            raise
 
 
 def follow_for(directory: Path, *, seconds: float, seed: int) -> Counter[str]:
@@ -367,10 +360,9 @@ def main() -> None:
     while (left := end - time.monotonic()) > 0:
         with tempfile.TemporaryDirectory(prefix="topicfs-soak-") as directory:
             counts = follow_for(Path(directory) / "data", seconds=min(left, 30), seed=asked.seed)
-        sys.stdout.write(f"seed {asked.seed}: {dict(counts)}\n")
-        sys.stdout.flush()
+        say(f"seed {asked.seed}: {dict(counts)}")
         asked.seed += 1
-    sys.stdout.write("nothing found\n")
+    say("nothing found")
 
 
 if __name__ == "__main__":

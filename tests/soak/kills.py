@@ -18,14 +18,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.ours import read_records
+from tests.soak import kept_if_failed, say
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.codec.records import encode
@@ -48,14 +47,10 @@ It is about the number of such operations of a process that is not killed.
 CONFIG = EngineConfig(
     recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
 )
+SMALL = {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"}
 OVERRIDES = {
-    "plain": {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"},
-    "compacted": {
-        "internal.segment.bytes": "400",
-        "file.delete.delay.ms": "0",
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0",
-    },
+    "plain": SMALL,
+    "compacted": {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
 }
 
 
@@ -149,17 +144,8 @@ def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
     number = 0 if aim == "moment" else chance.randint(1, FARTHEST[aim])
     # Prefer small numbers, which are operations of the recovery at the start.
     number = number // 10 + 1 if aim != "moment" and chance.random() < 0.3 else number
-    command = [
-        sys.executable,
-        "-m",
-        "tests.soak.kills",
-        "--own",
-        str(data),
-        "--aim",
-        aim,
-        "--number",
-        str(number),
-    ]
+    words = ("--own", str(data), "--aim", aim, "--number", str(number))
+    command = [sys.executable, "-m", "tests.soak.kills", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
         assert owner.stdout is not None
         told = b""
@@ -205,7 +191,7 @@ def check_records(engine: EmbeddedEngine, answered: int) -> None:
             f"{name}: ends at {end_offset}, but {answered} appends were acknowledged"
         )
         found = [(one.offset, one.key, one.value) for one in read_records(partition)]
-        expected = [(offset, *pair) for offset, pair in _expected(end_offset)]
+        expected = [(at, b"key %d" % (at % KEYS), b"value %d" % at) for at in range(end_offset)]
         if name == "plain":
             assert expected == found
         else:
@@ -215,32 +201,25 @@ def check_records(engine: EmbeddedEngine, answered: int) -> None:
             assert found == sorted(set(found))
 
 
-def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
-    return [(at, (b"key %d" % (at % KEYS), b"value %d" % at)) for at in range(end_offset)]
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    """Run a process that owns the directory, or start and kill many such processes, as `words` say."""
+def main() -> None:
+    """Run a process that owns the directory, or start and kill many such processes."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")
     parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--aim", default="moment", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
-    asked = parser.parse_args(words)
+    asked = parser.parse_args()
     if asked.own is not None:
         if asked.aim != "moment":
             die_at(asked.aim, asked.number)
         own(asked.own)
         return
-    base = Path(tempfile.mkdtemp(prefix="topicfs-kills-"))
-    sys.stdout.write(f"in {base}, seed {asked.seed}\n")
-    sys.stdout.flush()
-    kills = run_kills(base, asked.kills, asked.seed)
-    shutil.rmtree(base)
-    sys.stdout.write(
+    with kept_if_failed() as base:
+        kills = run_kills(base, asked.kills, asked.seed)
+    say(
         f"{kills.killed.total()} kills, aimed at {dict(kills.killed)}; while {dict(kills.stage)}; "
-        f"{kills.answered} appends answered, none lost or doubled\n"
+        f"{kills.answered} appends answered, none lost or doubled"
     )
 
 

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.doubles.waiting import wait_until
@@ -62,7 +62,7 @@ def write_lines(
     """Append in bursts with writes of all sizes that may end within a line; sometimes fsync or reopen."""
     chance, written, tried, syncs = random.Random(partition), 0, 0, 0
     path = mount / partition / "log"
-    try:
+    with until_gone():
         while True:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | flags)
             for _ in range(chance.randrange(1, 400)):
@@ -79,8 +79,6 @@ def write_lines(
                     syncs += 1
             os.close(descriptor)
             time.sleep(chance.random() * pause_seconds * 2)
-    except OSError as error:
-        check_gone(error)
     return {"written": written, "tried": tried, "syncs": syncs}
 
 
@@ -109,7 +107,7 @@ def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
     """Open, read and close records and ranges by offset, names that do not exist, and the status page."""
     chance, opened = random.Random(partition), 0
     directory = mount / partition
-    try:
+    with until_gone():
         while True:
             end = newest(directory)
             for _ in range(200):
@@ -123,8 +121,6 @@ def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
                 opened += 4
                 begun()
             time.sleep(0.05)
-    except OSError as error:
-        check_gone(error)
     return {"opened": opened}
 
 
@@ -148,7 +144,7 @@ def expect(path: Path, content: bytes) -> None:
 def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
     """Read a log from beginning to end, repeatedly."""
     streamed, path = 0, mount / partition / "log"
-    try:
+    with until_gone():
         while True:
             expected, rest = 0, b""
             with path.open("rb", buffering=0) as log:
@@ -162,36 +158,31 @@ def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
                     if expected > 1_000_000:
                         break
             time.sleep(0.2)
-    except OSError as error:
-        check_gone(error)
     return {"streamed": streamed}
 
 
 def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
     """Follow a busy partition; after the first line that is read, no line may be missing."""
     path, expected, followed = mount / partition / "follow", None, 0
-    try:
-        with path.open("rb", buffering=0) as follow:
-            rest = b""
-            while True:
-                *lines, rest = (rest + follow.read(2**16)).split(b"\n")
-                if lines and expected is None:
-                    expected = int(lines[0])
-                if [b"%d" % n for n in range(expected or 0, (expected or 0) + len(lines))] != lines:
-                    raise WrongError(f"{path}: not the lines from {expected} on")
-                expected = (expected or 0) + len(lines)
-                followed += len(lines)
-                if lines:
-                    begun()
-    except OSError as error:
-        check_gone(error)
+    with until_gone(), path.open("rb", buffering=0) as follow:
+        rest = b""
+        while True:
+            *lines, rest = (rest + follow.read(2**16)).split(b"\n")
+            if lines and expected is None:
+                expected = int(lines[0])
+            if [b"%d" % n for n in range(expected or 0, (expected or 0) + len(lines))] != lines:
+                raise WrongError(f"{path}: not the lines from {expected} on")
+            expected = (expected or 0) + len(lines)
+            followed += len(lines)
+            if lines:
+                begun()
     return {"followed": followed}
 
 
 def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
     """Wait with poll(2) for data in `follow`, and read the announced lines without blocking."""
     polled = 0
-    try:
+    with until_gone():
         descriptor = os.open(mount / partition / "follow", os.O_RDONLY | os.O_NONBLOCK)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
@@ -200,8 +191,6 @@ def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
                 os.read(descriptor, 2**16)
                 polled += 1
                 begun()
-    except OSError as error:
-        check_gone(error)
     return {"polled": polled}
 
 
@@ -222,7 +211,7 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
     for thread in threads:
         thread.start()
     chance, written = random.Random(partition), 0
-    try:
+    with until_gone():
         while True:
             with (mount / partition / "log").open("ab") as log:
                 log.write(b"%d\n" % written)
@@ -230,8 +219,6 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
             if woken[0]:
                 begun()
             time.sleep(chance.random() * 0.3)
-    except OSError as error:
-        check_gone(error)
     for thread in threads:
         thread.join()
     for error in errors:
@@ -283,7 +270,7 @@ def probe(mount: Path, partition: str, begun: Begun) -> Seen:
     del partition
     slowest_seconds = 0.0
     took: list[float] = []
-    try:
+    with until_gone():
         while True:
             began = time.monotonic()
             (mount / "@status").read_bytes()
@@ -291,10 +278,17 @@ def probe(mount: Path, partition: str, begun: Begun) -> Seen:
             slowest_seconds = max(slowest_seconds, took[-1])
             begun()
             time.sleep(0.02)
-    except OSError as error:
-        check_gone(error)
     took.sort()
     return {"slowest_seconds": slowest_seconds, "median_seconds": took[len(took) // 2] if took else 0.0}
+
+
+@contextmanager
+def until_gone() -> Iterator[None]:
+    """End the block when a call fails because the mount has ended."""
+    try:
+        yield
+    except OSError as error:
+        check_gone(error)
 
 
 def check_gone(error: OSError) -> None:

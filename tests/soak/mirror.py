@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import random
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -31,6 +30,7 @@ from testing.broker.libraries import find_java
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.interop.ours import read_records
+from tests.soak import say
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
@@ -312,9 +312,7 @@ def main() -> None:
             brokers = list(stack.enter_context(running_cluster(home, java)).values())
         done = kill_mirrors(home, brokers, kills=given.kills, seed=given.seed)
     let_go()
-    sys.stdout.write(
-        f"{given.kills} kills: {', '.join(f'{count} {name}' for name, count in sorted(done.items()))}\n"
-    )
+    say(f"{given.kills} kills: {', '.join(f'{count} {name}' for name, count in sorted(done.items()))}")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,10 @@ With `--full-disk tmpfs|ext4` the run instead mounts topics on a disk of 64 MB a
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 from tests.fusefs.mounted import conftest
+from tests.soak import kept_if_failed, say
 from tests.soak.cycle import run_cycle
 from tests.soak.full_disk import keep_full
 
@@ -28,34 +25,26 @@ def main() -> None:
     parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
     asked = parser.parse_args()
     conftest.TIMEOUT_SECONDS = TIMEOUT_SECONDS
-    base = Path(tempfile.mkdtemp(prefix="topicfs-soak-"))
-    _tell(f"in {base}")
     if asked.full_disk:
-        _tell(str(dict(keep_full(base, seconds=asked.seconds, kind=asked.full_disk))))
-        shutil.rmtree(base)
-        _tell("nothing found")
-        return
+        with kept_if_failed() as base:
+            say(str(dict(keep_full(base, seconds=asked.seconds, kind=asked.full_disk))))
+    else:
+        _run_cycles(asked.seconds, asked.cycle)
+    say("nothing found")
+
+
+def _run_cycles(seconds: float, cycle_seconds: float) -> None:
     began = time.monotonic()
-    while (passed := time.monotonic() - began) < asked.seconds:
-        cycle = run_cycle(base, seconds=asked.cycle)
-        shutil.rmtree(base)
-        told = {name: _short(value) for seen in cycle.seen.values() for name, value in seen.items()}
+    while (passed := time.monotonic() - began) < seconds:
+        with kept_if_failed() as base:
+            cycle = run_cycle(base, seconds=cycle_seconds)
+        told = {name: round(value, 3) for seen in cycle.seen.values() for name, value in seen.items()}
         slowest = {
-            name: _short(seen["slowest_seconds"])
+            name: round(seen["slowest_seconds"], 3)
             for name, seen in cycle.seen.items()
             if "slowest_seconds" in seen
         }
-        _tell(f"{passed:6.0f} s  {told}  slowest {slowest}  RssAnon {cycle.anonymous_kib} KiB")
-    _tell("nothing found")
-
-
-def _tell(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _short(value: float) -> float:
-    return round(value, 3)
+        say(f"{passed:6.0f} s  {told}  slowest {slowest}  RssAnon {cycle.anonymous_kib} KiB")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import errno
 import random
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -22,6 +20,7 @@ from tests.doubles.powered_replicas import PoweredReplicas
 from tests.doubles.records import keyed
 from tests.doubles.replicated import ORDERS
 from tests.doubles.several_disks import break_disk
+from tests.soak import say
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import StorageError
 
@@ -159,19 +158,9 @@ class Machine:
             self.expected.meet(self.all.lines())
 
     def _act(self):
-        actions = (
-            [self._append] * 10
-            + [self._sync] * 2
-            + [
-                self._maintain,
-                self._catch_up,
-                self._catch_up,
-                self._elect,
-                self._move,
-                self._cancel,
-            ]
-        )
-        return self.chance.choice([*actions, self._fail, self._heal, self._heal, self._meet, self._restart])
+        actions = [self._append] * 10 + [self._sync] * 2 + [self._maintain] + [self._catch_up] * 2
+        actions += [self._elect, self._move, self._cancel, self._fail, *[self._heal] * 2]
+        return self.chance.choice([*actions, self._meet, self._restart])
 
     def _append(self) -> None:
         lines = [f"line {self.number + n}" for n in range(self.chance.randint(1, 3))]
@@ -265,16 +254,16 @@ def run_losses(count: int, seed: int) -> Losses:
     return losses
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Cause many power failures."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak power", description=__doc__)
     parser.add_argument("--losses", type=int, default=2000, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which")
-    asked = parser.parse_args(words)
+    asked = parser.parse_args()
     losses = run_losses(asked.losses, asked.seed)
-    sys.stdout.write(
+    say(
         f"{losses.total} losses of power, {losses.opening} of them while the engine was opened; "
-        f"{losses.answered} lines answered, none lost that was flushed, none doubled, replicas equal\n"
+        f"{losses.answered} lines answered, none lost that was flushed, none doubled, replicas equal"
     )
 
 

@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
-import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.pipeline.crashes import LINES, Moment, Scene
-from tests.soak import copies, recreated_topics
+from tests.soak import copies, kept_if_failed, recreated_topics, say
 
 LONGEST_START_SECONDS = 15.0
 """Longest random time in seconds from a start to a kill. A kill may precede the driver's first commit."""
@@ -67,7 +64,7 @@ def soak(scene: Scene, *, kills: int, chance: random.Random, form: str) -> Summa
     for _ in range(kills):
         _kill_once(scene, chance, summary, witness)
         scene.check_after_a_kill()
-        _say(f"{form}: kill {summary.victims.total()}, {scene.committed()} micro-batches")
+        say(f"{form}: kill {summary.victims.total()}, {scene.committed()} micro-batches")
     if scene.driver is not None:
         scene.kill_driver()
     scene.feed()
@@ -111,11 +108,6 @@ def _note(scene: Scene, summary: Summary) -> None:
     summary.caught[" and ".join(names) or "nothing pending"] += 1
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -130,32 +122,26 @@ def main() -> None:
     )
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
-    _say(f"seed {seed}")
+    say(f"seed {seed}")
     if asked.form == "recreated":
-        _say(recreated_topics.soak(seconds=asked.seconds, seed=seed))
+        say(recreated_topics.soak(seconds=asked.seconds, seed=seed))
         return
     if asked.form == "copies":
-        folder = Path(tempfile.mkdtemp(prefix="topicfs-copies-"))
-        _say(f"in {folder}")
-        copies.soak(folder, asked.kills, seed, _say)
-        shutil.rmtree(folder)
+        with kept_if_failed() as folder:
+            copies.soak(folder, asked.kills, seed)
         return
     forms = {"alone": "owned by the writer", "mounted": "with a mounted daemon"}
     summaries = []
     for form, text in forms.items():
         if asked.form not in (form, "both"):
             continue
-        folder = Path(tempfile.mkdtemp(prefix="topicfs-exactly-once-"))
-        scene = Scene(folder, mounted=form == "mounted")
-        try:
-            summaries.append(soak(scene, kills=asked.kills, chance=random.Random(seed), form=text))
-        except BaseException:
-            _say(f"{text}: failed; everything is kept in {folder}")
-            raise
-        finally:
-            scene.clean_up()
-        shutil.rmtree(folder)
-    _say("\n".join(map(str, summaries)))
+        with kept_if_failed() as folder:
+            scene = Scene(folder, mounted=form == "mounted")
+            try:
+                summaries.append(soak(scene, kills=asked.kills, chance=random.Random(seed), form=text))
+            finally:
+                scene.clean_up()
+    say("\n".join(map(str, summaries)))
 
 
 if __name__ == "__main__":

@@ -11,17 +11,16 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.doubles.engines import append_lines, read_lines
 from tests.pipeline.conftest import start_session
+from tests.soak import kept_if_failed
 from topicfs.replication import open_engine
 
 PARTITIONS = 2
@@ -178,26 +177,19 @@ class Stream:
         assert sorted(self._model.written) == sorted(found)
 
 
-def session() -> Any:
-    """A Spark session of this process; its workers use the same Python."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return start_session("local[2]", {})
-
-
 def soak(*, seconds: float, seed: int) -> str:
     """Take steps for `seconds`; return what was done. If an AssertionError is raised, all files are kept."""
-    folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-recreated-")), time.monotonic(), 0
-    spark = session()
-    stream = Stream(spark, folder, random.Random(seed))
+    begun, steps = time.monotonic(), 0
+    # The workers of the session use the same Python as this process.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = start_session("local[2]", {})
     try:
-        while time.monotonic() < begun + seconds:
-            stream.step()
-            steps += 1
-    except BaseException:
-        print(f"failed after {steps} steps; everything is kept in {folder}", flush=True)  # noqa: T201 (for whoever looks)
-        raise
+        with kept_if_failed() as folder:
+            stream = Stream(spark, folder, random.Random(seed))
+            while time.monotonic() < begun + seconds:
+                stream.step()
+                steps += 1
     finally:
         spark.stop()
-    shutil.rmtree(folder)
     done = ", ".join(f"{name} {count}" for name, count in sorted(stream.done.items()))
     return f"topics made again: {steps} steps in {time.monotonic() - begun:.0f} s: {done}"

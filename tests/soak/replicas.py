@@ -15,8 +15,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +23,7 @@ from pathlib import Path
 
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
+from tests.soak import kept_if_failed, say
 from tests.soak.kills import AIMS
 
 SHELLS, FOLLOWERS = 4, 2
@@ -315,20 +314,17 @@ def run_kills(base: Path, count: int, seed: int) -> Kills:
     return kills
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Kill many daemons."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak replicas", description=__doc__)
     parser.add_argument("--kills", type=int, default=500, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")
-    asked = parser.parse_args(words)
-    base = Path(tempfile.mkdtemp(prefix="topicfs-replicas-"))
-    sys.stdout.write(f"in {base}, seed {asked.seed}\n")
-    sys.stdout.flush()
-    kills = run_kills(base, asked.kills, asked.seed)
-    shutil.rmtree(base)
-    sys.stdout.write(
+    asked = parser.parse_args()
+    with kept_if_failed() as base:
+        kills = run_kills(base, asked.kills, asked.seed)
+    say(
         f"{kills.killed.total()} kills, aimed at {dict(kills.killed)}; while {dict(kills.stage)}; disks failed in "
-        f"{dict(kills.disturbed)}; {kills.answered} lines answered, none lost or doubled; {kills.followed} followed\n"
+        f"{dict(kills.disturbed)}; {kills.answered} lines answered, none lost or doubled; {kills.followed} followed"
     )
 
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from testing.broker.libraries import find_java
+from tests.soak import say
 from tests.soak.broker_takeover import line, read_by_broker
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication.replicas.engine import ReplicatedEngine
@@ -196,7 +197,7 @@ def main() -> None:
             raise SystemExit("\n".join([*told, "left:", *done.left, "unequal:", *done.unequal]))
         if asked.broker:
             told += _read_by_brokers(Path(directory), done.records)
-    print("\n".join(told))  # noqa: T201 (for whoever looks)
+    say("\n".join(told))
 
 
 if __name__ == "__main__":

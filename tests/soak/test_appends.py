@@ -7,18 +7,14 @@ from pathlib import Path
 import pytest
 
 from testing.broker.broker import running_cluster
-from testing.broker.libraries import UnavailableError, find_java
+from testing.broker.libraries import Java
 from tests.soak.appends import append_while_leaders_go
 
 
 @pytest.mark.java
 @pytest.mark.fuse
-def test_files_are_whole_while_leaders_go(tmp_path: Path) -> None:
+def test_files_are_whole_while_leaders_go(tmp_path: Path, java: Java) -> None:
     """While leaders change, each file whose `cat` succeeded is in its partition once and in order."""
-    try:
-        java = find_java()
-    except UnavailableError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     with running_cluster(tmp_path / "three", java) as brokers:
         done = append_while_leaders_go(tmp_path, brokers, moves=2, seed=1)
     assert done["files"] > done["files that were refused"]

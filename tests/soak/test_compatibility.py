@@ -6,18 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from testing.broker.libraries import UnavailableError
+from testing.broker.libraries import Java
 from tests.soak.compatibility import visit
 
 
 @pytest.mark.java
 @pytest.mark.fuse
-def test_a_session_with_the_present_release(tmp_path: Path) -> None:
+def test_a_session_with_the_present_release(tmp_path: Path, java: Java) -> None:
     """The mount, the groups, the mirror and `topicfs top` show the same as a Kafka client of the broker."""
-    try:
-        done = visit(tmp_path, None, lines=500, seed=1)
-    except UnavailableError as error:
-        pytest.skip(f"no Kafka broker: {error}")
+    done = visit(tmp_path, java, lines=500, seed=1)
     assert {
         "lines appended": 500,
         "records read": 1001,

@@ -7,17 +7,13 @@ from pathlib import Path
 import pytest
 
 from testing.broker.broker import running_broker
-from testing.broker.libraries import UnavailableError, find_java
+from testing.broker.libraries import Java
 from tests.soak.mirror import USUAL, kill_mirrors
 
 
 @pytest.mark.java
-def test_a_mirror_that_is_killed_continues(tmp_path: Path) -> None:
+def test_a_mirror_that_is_killed_continues(tmp_path: Path, java: Java) -> None:
     """A killed mirror continues despite transactions, compaction, retention, deletions and recreated topics."""
-    try:
-        java = find_java()
-    except UnavailableError as error:
-        pytest.skip(f"no Kafka broker: {error}")
     with running_broker(tmp_path / "node", java) as broker:
         done = kill_mirrors(tmp_path, [broker], kills=2, seed=1)
     assert set(done) >= USUAL

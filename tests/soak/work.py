@@ -20,6 +20,7 @@ from typing import Self
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
+from tests.soak import say
 
 COMMAND = 'echo "begin $TOPICFS_OFFSET $PPID" >> "$1"; sleep "$2"; echo "end $TOPICFS_OFFSET $PPID" >> "$1"'
 LOOK_EVERY_SECONDS = 0.2
@@ -76,9 +77,8 @@ class WorkedQueue:
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
         statuses = {worker.wait() for worker in self._workers}
-        assert statuses <= {0, -signal.SIGTERM}, (
-            statuses
-        )  # SIGTERM kills a worker that has only just started.
+        # SIGTERM kills a worker that has only just started.
+        assert statuses <= {0, -signal.SIGTERM}, statuses
         assert 0 == self._work(*self._options, "--drain").wait(), "the remaining records could not be done"
         began = [(offset, worker) for what, offset, worker in self._runs() if what == "begin"]
         living = Counter(offset for offset, worker in began if worker not in self.killed)
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="seed of the kills")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="topicfs-work-") as base:
-        sys.stdout.write(f"{dict(kill_workers(Path(base), **vars(given)))}\n")
+        say(str(dict(kill_workers(Path(base), **vars(given)))))
 
 
 if __name__ == "__main__":
