@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,8 +68,16 @@ class StoppingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
 
 
-def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
+def opened(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
     return open_engine(directory, config=CONFIG, machine=Machine(files=disk, clock=ManualClock(NOW)))
+
+
+@contextmanager
+def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Iterator[Engine]:
+    """Open an engine, and close it after the block. If the block fails, the engine stays as a kill leaves it."""
+    engine = opened(disk, directory)
+    yield engine
+    engine.close()
 
 
 @dataclass
@@ -87,36 +95,30 @@ class OwnCluster(KafkaCluster):
         return meta.cluster_id or ""
 
     def find_topic(self, name: str) -> TopicDescription | None:
-        engine = served(self.disk, LOG_DIR)
-        topic = engine.topics().get(name)
-        found = topic and TopicDescription(topic.topic_id, len(topic.partitions()), frozenset({1}))
-        engine.close()
-        return found
+        with served(self.disk, LOG_DIR) as engine:
+            topic = engine.topics().get(name)
+            return topic and TopicDescription(topic.topic_id, len(topic.partitions()), frozenset({1}))
 
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> TopicDescription:
         assert 1 == node_id
-        engine = served(self.disk, LOG_DIR)
-        engine.create_topic(name, partitions=partitions, overrides=settings)
-        engine.close()
+        with served(self.disk, LOG_DIR) as engine:
+            engine.create_topic(name, partitions=partitions, overrides=settings)
         found = self.find_topic(name)
         assert found is not None
         return found
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
-        engine = served(self.disk, LOG_DIR)
-        engine.alter_config(name, dict(settings))
-        engine.close()
+        with served(self.disk, LOG_DIR) as engine:
+            engine.alter_config(name, dict(settings))
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
-        engine = served(self.disk, LOG_DIR)
-        found = {
-            number: range(partition.offsets().log_start_offset, partition.offsets().log_end_offset)
-            for number, partition in engine.topic(name).partitions().items()
-        }
-        engine.close()
-        return found
+        with served(self.disk, LOG_DIR) as engine:
+            return {
+                number: range(partition.offsets().log_start_offset, partition.offsets().log_end_offset)
+                for number, partition in engine.topic(name).partitions().items()
+            }
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         present = self.groups.get(group, {})
@@ -134,32 +136,29 @@ def numbered(first: int, count: int) -> bytearray:
 
 def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[TopicPartition, list[Record]]:
     """Return the records of each partition that an engine serves from `directory`."""
-    engine = served(disk, directory)
-    found = {
-        TopicPartition(topic.name, number): read_records(partition)
-        for topic in engine.topics().values()
-        for number, partition in topic.partitions().items()
-    }
-    engine.close()
-    return found
+    with served(disk, directory) as engine:
+        return {
+            TopicPartition(topic.name, number): read_records(partition)
+            for topic in engine.topics().values()
+            for number, partition in topic.partitions().items()
+        }
 
 
 def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list[Record]]]:
     """Format both directories; make two topics in `source`, one of them with a log start inside a batch."""
     disk = StoppingDisk(seed=7)
     for directory in (DATA, LOG_DIR):
-        served(disk, directory).close()
+        opened(disk, directory).close()
     disk.sync_directory(Path("/"))
-    engine = served(disk, source)
-    orders = engine.create_topic("orders", partitions=2, overrides=SETTINGS)
-    for number, partition in orders.partitions().items():
-        for first in range(0, 16, 4):
-            partition.append(numbered(first + number, 4))
-    trimmed = engine.create_topic("trimmed", overrides=SETTINGS).partitions()[0]
-    for first in range(0, 15, 5):
-        trimmed.append(numbered(first, 5))
-    trimmed.delete_records(Offset(7))
-    engine.close()
+    with served(disk, source) as engine:
+        orders = engine.create_topic("orders", partitions=2, overrides=SETTINGS)
+        for number, partition in orders.partitions().items():
+            for first in range(0, 16, 4):
+                partition.append(numbered(first + number, 4))
+        trimmed = engine.create_topic("trimmed", overrides=SETTINGS).partitions()[0]
+        for first in range(0, 15, 5):
+            trimmed.append(numbered(first, 5))
+        trimmed.delete_records(Offset(7))
     return disk, contents(disk, source)
 
 
@@ -168,14 +167,17 @@ def given(disk: SimulatedDisk) -> Handover:
     return Handover([DATA], [LOG_DIR], report=lambda _: None, files=disk)
 
 
-def taken(disk: SimulatedDisk, *, link: bool = False) -> None:
+def taken(disk: SimulatedDisk, *, link: bool = False) -> list[str]:
+    """Take the broker's directory over; return the printed lines."""
+    lines: list[str] = []
     source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
-    Takeover(source, [DATA], report=lambda _: None, files=disk).take(link=link)
+    Takeover(source, [DATA], report=lines.append, files=disk).take(link=link)
+    return lines
 
 
 def interrupt_everywhere(
     base: StoppingDisk,
-    run: Callable[[StoppingDisk], None],
+    run: Callable[[StoppingDisk], object],
     check: Callable[[StoppingDisk], None],
     *,
     every: int,
@@ -199,7 +201,7 @@ def interrupt_everywhere(
         disk.changes_left = None
         tuple(End)[turn % len(End)].of(disk)
         if turn % 3 == 0:
-            served(disk, disk.watched).close()
+            opened(disk, disk.watched).close()
         run(disk)
         check(disk)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.handover import DATA, LOG_DIR, NOW, StoppingDisk, prepared_disk, served
+from tests.doubles.handover import DATA, LOG_DIR, NOW, StoppingDisk, prepared_disk, served, taken
 from tests.migration.test_positions import GROUP, PARTITIONS, TOPIC, committed
 from topicfs.coordination.records.group_records import write_committed_offset, write_group, write_group_key
-from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.storage.codec.records import encode
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
@@ -17,27 +16,16 @@ pytestmark = pytest.mark.slow
 
 def write(disk: StoppingDisk, *records: tuple[str, tuple[bytes, bytes | None]]) -> None:
     """Append group records like a broker."""
-    engine = served(disk, LOG_DIR)
-    topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
-    for group, (key, value) in records:
-        number = coordinator_partition(group, PARTITIONS)
-        topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
-    engine.close()
-
-
-def take(disk: StoppingDisk) -> list[str]:
-    told: list[str] = []
-    Takeover(
-        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
-    ).take()
-    return told
+    with served(disk, LOG_DIR) as engine:
+        topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
+        for group, (key, value) in records:
+            number = coordinator_partition(group, PARTITIONS)
+            topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
 
 
 def generations(disk: StoppingDisk) -> dict[str, int]:
-    engine = served(disk, DATA)
-    found = {name: engine.groups.describe(name).generation for name in engine.groups.listed()}
-    engine.close()
-    return found
+    with served(disk, DATA) as engine:
+        return {name: engine.groups.describe(name).generation for name in engine.groups.listed()}
 
 
 def test_records_of_groups_are_taken_along() -> None:
@@ -58,7 +46,7 @@ def test_records_of_groups_are_taken_along() -> None:
         ("elsewhere", write_committed_offset(committed("elsewhere", 1, topic="nothing"))),
         ("simple", write_committed_offset(committed("simple", 4))),
     )
-    take(disk)
+    taken(disk)
     assert {"idle": 2, "read": 7, "simple": 0} == generations(disk)
 
 
@@ -70,9 +58,9 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
         ("read", write_group("read", {**GROUP, "generation": 3})),
         ("read", write_committed_offset(committed("read", 5))),
     )
-    take(disk)
+    taken(disk)
     write(disk, ("read", write_group("read", {**GROUP, "generation": 4})))
-    take(disk)
+    taken(disk)
     assert {"read": 3} == generations(disk)
 
 
@@ -84,9 +72,8 @@ def test_a_record_of_another_version_is_reported_and_left() -> None:
         ("newer", (write_group_key("newer"), b"\x00\x09what")),
         ("newer", write_committed_offset(committed("newer", 5))),
     )
-    told = take(disk)
+    told = taken(disk)
     assert "group newer: its record has an unknown version, skipped" in told
-    engine = served(disk, DATA)
-    position = engine.groups.positions("newer").committed[TopicPartition("orders", 0)]
-    engine.close()
+    with served(disk, DATA) as engine:
+        position = engine.groups.positions("newer").committed[TopicPartition("orders", 0)]
     assert 5 == position.offset

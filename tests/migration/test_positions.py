@@ -177,21 +177,19 @@ def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, Committe
 
 def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) -> None:
     """Commit positions in three partitions, like a coordinator."""
-    engine = served(disk, directory)
-    topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
-    for position in positions:
-        key, value = write_committed_offset(position)
-        number = coordinator_partition(position.group, PARTITIONS)
-        topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
-    engine.close()
+    with served(disk, directory) as engine:
+        topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
+        for position in positions:
+            key, value = write_committed_offset(position)
+            number = coordinator_partition(position.group, PARTITIONS)
+            topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
 
 
 def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOffset]]:
     """Return a log directory with groups in existing and missing topics, and the positions that must be copied."""
     disk, _ = prepared_disk(LOG_DIR)
-    engine = served(disk, LOG_DIR)
-    orders = decode_id(engine.topic("orders").topic_id).int
-    engine.close()
+    with served(disk, LOG_DIR) as engine:
+        orders = decode_id(engine.topic("orders").topic_id).int
     kept = [
         committed("a", 12, topic_id=orders),
         committed("a", 3, partition=1),
@@ -211,23 +209,16 @@ def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOf
 def test_positions_are_taken_along() -> None:
     """Only positions in copied topics are copied; __consumer_offsets gets as many partitions as the source's."""
     disk, expected = source_with_groups()
-    told: list[str] = []
-    Takeover(
-        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
-    ).take()
+    told = taken(disk)
     assert expected == stood(disk, DATA)
     assert "__consumer_offsets: 3 positions in topics that are not here, skipped" in told
     assert [
         "group a: 2 of 2 positions taken over",
         "group b: 1 of 1 positions taken over",
     ] == told[-2:]
-    Takeover(
-        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
-    ).take()
-    assert "group b: 0 of 1 positions taken over, the others were already there" == told[-1]
-    engine = served(disk, DATA)
-    assert PARTITIONS == len(engine.topic(TOPIC).partitions())
-    engine.close()
+    assert "group b: 0 of 1 positions taken over, the others were already there" == taken(disk)[-1]
+    with served(disk, DATA) as engine:
+        assert PARTITIONS == len(engine.topic(TOPIC).partitions())
 
 
 def test_taking_positions_continues_after_any_interruption() -> None:
@@ -316,10 +307,9 @@ def test_a_group_with_members_is_named() -> None:
 
 
 def open_transaction(disk: SimulatedDisk) -> None:
-    engine = served(disk, DATA)
-    stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
-    engine.partition("orders", 1).append(encode([Record(Offset(0), Timestamp(NOW), b"k", b"v")], stamp))
-    engine.close()
+    with served(disk, DATA) as engine:
+        stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
+        engine.partition("orders", 1).append(encode([Record(Offset(0), Timestamp(NOW), b"k", b"v")], stamp))
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
@@ -372,7 +362,6 @@ def test_several_directories_on_both_sides() -> None:
 
 
 def delete_topics(disk: SimulatedDisk) -> None:
-    engine = served(disk, LOG_DIR)
-    for name in list(engine.topics()):
-        engine.delete_topic(name)
-    engine.close()
+    with served(disk, LOG_DIR) as engine:
+        for name in list(engine.topics()):
+            engine.delete_topic(name)

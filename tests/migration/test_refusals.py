@@ -17,6 +17,7 @@ from tests.doubles.handover import (
     contents,
     given,
     numbered,
+    opened,
     prepared_disk,
     served,
     taken,
@@ -47,18 +48,21 @@ Change = Callable[[StoppingDisk], None]
 
 def append_there(disk: StoppingDisk) -> None:
     """Append foreign records to the last topic, and create a topic whose name comes before it."""
-    engine = served(disk, LOG_DIR)
-    engine.create_topic("alpha")
-    topic = engine.topics().get("trimmed") or engine.create_topic("trimmed")
-    topic.partitions()[0].append(numbered(100, 3))
-    engine.close()
+    with served(disk, LOG_DIR) as engine:
+        engine.create_topic("alpha")
+        topic = engine.topics().get("trimmed") or engine.create_topic("trimmed")
+        topic.partitions()[0].append(numbered(100, 3))
+
+
+def append_to_the_second_partition(disk: StoppingDisk) -> None:
+    with served(disk, LOG_DIR) as engine:
+        engine.create_topic("orders", partitions=2).partitions()[1].append(numbered(100, 3))
 
 
 def begin_transaction(disk: StoppingDisk) -> None:
-    engine = served(disk, DATA)
-    engine.partition("trimmed", 0).append(produced(txn=True))
-    engine.close()
-    served(disk, DATA).close()  # Each start deletes a producer snapshot until two are left.
+    with served(disk, DATA) as engine:
+        engine.partition("trimmed", 0).append(produced(txn=True))
+    opened(disk, DATA).close()  # Each start deletes a producer snapshot until two are left.
 
 
 def remove(path: str) -> Change:
@@ -78,11 +82,10 @@ def recreate(directory: Path, *topics: str) -> Change:
     """Return a change that deletes the last topic and creates `topics`."""
 
     def change(disk: StoppingDisk) -> None:
-        engine = served(disk, directory)
-        engine.delete_topic("trimmed")
-        for topic in topics:
-            engine.create_topic(topic)
-        engine.close()
+        with served(disk, directory) as engine:
+            engine.delete_topic("trimmed")
+            for topic in topics:
+                engine.create_topic(topic)
 
     return change
 
@@ -127,8 +130,16 @@ def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -
         (lambda disk: write_journal(disk, DATA, HandoverJournal("other")), "to cluster other was begun"),
         (append_there, "trimmed: the cluster has a topic of that name with records of its own"),
         (
+            append_to_the_second_partition,
+            "orders: the cluster has a topic of that name with records of its own",
+        ),
+        (
             lambda disk: disk.write_bytes(DATA / names.HANDOVER, b"{"),
             "/data/topicfs.handover: .*not a handover journal",
+        ),
+        (
+            lambda disk: disk.write_bytes(DATA / names.HANDOVER, b'{"version": 2}'),
+            "/data/topicfs.handover: .*version 2, expected 1",
         ),
         (lambda disk: disk.unlink(LOG_DIR / names.META_PROPERTIES), "/log: no meta.properties of a broker"),
     ],
@@ -157,7 +168,11 @@ def test_a_preparation_for_a_topic_of_another_form(partitions: int, node: int) -
     cluster = OwnCluster(disk)
     known = {"trimmed": TopicDescription(new_id(), partitions, frozenset({node}))}
     cluster.find_topic = known.get
-    check_refused(disk, lambda: given(disk).prepare(cluster), "trimmed: (its replicas|2 partitions)")
+    check_refused(
+        disk,
+        lambda: given(disk).prepare(cluster),
+        "trimmed: (its replicas|2 partitions in the cluster, 1 partition here)",
+    )
 
 
 def test_a_preparation_for_another_cluster() -> None:
@@ -182,7 +197,7 @@ def test_a_handover_of_nothing() -> None:
     [
         (append_there, "/log/trimmed-0: has other records"),
         (recreate(LOG_DIR, "trimmed"), "/log/trimmed-0: has topic id .* but the cluster reported"),
-        (remove("/log/trimmed-0"), "trimmed-0: in none of /log"),
+        (remove("/log/trimmed-0"), "trimmed-0: in none of /log; name every directory"),
         (recreate(DATA, "another"), "trimmed-0: listed in /data/topicfs.handover, but no longer here"),
         (begin_transaction, "trimmed-0: has an open transaction"),
     ],
@@ -258,6 +273,26 @@ def break_metadata(disk: StoppingDisk) -> None:
     disk.write_bytes(directory / f"{0:020d}.log", batch(b"\xff" * 8))
 
 
+def change_topic_ids(disk: StoppingDisk) -> None:
+    """Give the partitions of one topic different topic ids."""
+    write_topic_id_again(disk, LOG_DIR / "trimmed-0", new_id())
+    write_topic_id_again(disk, LOG_DIR / "orders-1", new_id())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (break_metadata, "a metadata record that cannot be read"),
+        (change_topic_ids, "orders: its partitions have different topic ids"),
+    ],
+)
+def test_a_first_takeover_that_is_refused(change: Change, message: str) -> None:
+    """The settings and ids of all topics are read before anything is written."""
+    disk, _ = prepared_disk(LOG_DIR)
+    change(disk)
+    check_bytes(disk, lambda: taken(disk), message)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -278,10 +313,9 @@ def test_a_takeover_after_the_source_deleted_records() -> None:
     """Our copy keeps its records even if the source's new log start is above the end of our copy."""
     disk, records = prepared_disk(LOG_DIR)
     taken(disk)
-    engine = served(disk, LOG_DIR)
-    engine.partition("trimmed", 0).append(numbered(15, 15))
-    engine.partition("trimmed", 0).delete_records(Offset(25))
-    engine.close()
+    with served(disk, LOG_DIR) as engine:
+        engine.partition("trimmed", 0).append(numbered(15, 15))
+        engine.partition("trimmed", 0).delete_records(Offset(25))
     check_refused(disk, lambda: taken(disk), "/data/trimmed-0: has other records")
     assert records == contents(disk, DATA)
 
@@ -293,23 +327,8 @@ def test_a_takeover_without_a_metadata_log() -> None:
     check_refused(
         disk,
         lambda: Takeover(directories, [DATA], report=print, files=disk).take(),
-        "/log/__cluster_metadata-0: missing",
+        r"/log/__cluster_metadata-0: missing.* name the broker's metadata\.log\.dir with --metadata-dir",
     )
-
-
-def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
-    """If the metadata log is unreadable, a takeover is refused: it does not give the topics default settings."""
-    disk, _ = prepared_disk(LOG_DIR)
-    break_metadata(disk)
-    check_bytes(disk, lambda: taken(disk), "a metadata record that cannot be read")
-
-
-def test_a_takeover_of_partitions_with_different_ids() -> None:
-    """Partitions of one topic name with different topic ids are detected before anything is written."""
-    disk, _ = prepared_disk(LOG_DIR)
-    write_topic_id_again(disk, LOG_DIR / "trimmed-0", new_id())
-    write_topic_id_again(disk, LOG_DIR / "orders-1", new_id())
-    check_bytes(disk, lambda: taken(disk), "orders: its partitions have different topic ids")
 
 
 @pytest.mark.parametrize(
@@ -332,9 +351,8 @@ def test_a_repeated_takeover_keeps_what_was_deleted_here() -> None:
     """A repeated takeover keeps a placed partition's log start, so records deleted here do not come back."""
     disk, _ = prepared_disk(LOG_DIR)
     taken(disk)
-    engine = served(disk, DATA)
-    engine.partition("orders", 0).delete_records(Offset(2))
-    engine.close()
+    with served(disk, DATA) as engine:
+        engine.partition("orders", 0).delete_records(Offset(2))
     expected = contents(disk, DATA)
     assert 2 == expected["orders", 0][0].offset
     taken(disk)

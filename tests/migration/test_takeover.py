@@ -1,34 +1,15 @@
-"""A takeover: the cases in which it is refused, and how copied logs are checked."""
+"""A takeover: how copied logs are checked."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.doubles.handover import DATA, LOG_DIR, contents, numbered, prepared_disk, served, taken
-from topicfs.migration.takeover import BrokerDirectories, Takeover
+from tests.doubles.handover import DATA, LOG_DIR, contents, numbered, prepared_disk, taken
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk import names
 from topicfs.storage.errors import StorageError
 
 pytestmark = pytest.mark.slow
-
-
-def test_another_topic_of_the_same_name_is_refused() -> None:
-    """If a topic with the same name and another id exists here, a takeover changes nothing."""
-    disk, _ = prepared_disk(LOG_DIR)
-    engine = served(disk, DATA)
-    engine.create_topic("trimmed")
-    engine.close()
-    with pytest.raises(StorageError, match="trimmed: /data has another topic of that name"):
-        taken(disk)
-    assert {("trimmed", 0): []} == contents(disk, DATA)
-
-
-def test_missing_settings_must_be_accepted_by_the_user() -> None:
-    """If the named directories lack the metadata log, nothing is copied until the user accepts the loss of settings."""
-    disk, _ = prepared_disk(LOG_DIR)
-    with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
-        Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()
 
 
 def test_copied_logs_are_checked_despite_a_clean_mark() -> None:

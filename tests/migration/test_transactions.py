@@ -25,7 +25,6 @@ from topicfs.coordination.transactions.state_records import write_key, write_sta
 from topicfs.coordination.transactions.transaction import Status, Transaction
 from topicfs.migration import takeover
 from topicfs.migration.handover import Handover
-from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -58,25 +57,26 @@ def left(status: Status, *, version: int = 2, directory: Path = LOG_DIR) -> Stop
     No partition has a marker of this transaction.
     """
     disk, _ = prepared_disk(directory)
-    engine = served(disk, directory)
-    for place in PLACES:
-        engine.partition(*place).append(
-            batch(b"sold", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
+    with served(disk, directory) as engine:
+        for place in PLACES:
+            engine.partition(*place).append(
+                batch(b"sold", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
+            )
+        groups = engine.groups
+        assert isinstance(groups, EmbeddedGroups)
+        places = frozenset(
+            {*PLACES, TopicPartition("__consumer_offsets", groups.coordinator_partition("g").number)}
         )
-    groups = engine.groups
-    assert isinstance(groups, EmbeddedGroups)
-    places = frozenset(
-        {*PLACES, TopicPartition("__consumer_offsets", groups.coordinator_partition("g").number)}
-    )
-    groups.commit_in_transaction(
-        OffsetCommitRequest(group="g", positions={PLACES[0]: Position(3)}), PRODUCER, 0
-    )
-    is_bumped = version == 2 and status is not Status.ONGOING
-    state = Transaction(PRODUCER, int(is_bumped), 60_000, status, places, version=version)
-    states = [write_state(one) for one in (state._replace(status=Status.ONGOING, epoch=0), state)]
-    records = [Record(Offset(at), Timestamp(0), write_key("tx"), value) for at, value in enumerate(states)]
-    engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode(records))
-    engine.close()
+        groups.commit_in_transaction(
+            OffsetCommitRequest(group="g", positions={PLACES[0]: Position(3)}), PRODUCER, 0
+        )
+        is_bumped = version == 2 and status is not Status.ONGOING
+        state = Transaction(PRODUCER, int(is_bumped), 60_000, status, places, version=version)
+        states = [write_state(one) for one in (state._replace(status=Status.ONGOING, epoch=0), state)]
+        records = [
+            Record(Offset(at), Timestamp(0), write_key("tx"), value) for at, value in enumerate(states)
+        ]
+        engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode(records))
     return disk
 
 
@@ -91,31 +91,28 @@ class Found(NamedTuple):
 
 
 def take(disk: StoppingDisk) -> list[str]:
-    lines: list[str] = []
-    source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
-    Takeover(source, [DATA], report=lines.append, files=disk).take()
-    return [line for line in lines if "transaction" in line]
+    """Take the broker's directory over; return the lines about transactional ids."""
+    return [line for line in handover.taken(disk) if "transaction" in line]
 
 
 def taken(disk: StoppingDisk) -> Found:
     """Take over twice, and serve the data directory."""
     lines = take(disk)
     assert [] == take(disk)
-    engine = served(disk, DATA)
-    groups = engine.groups
-    assert isinstance(groups, EmbeddedGroups)
-    coordinator = TransactionCoordinator(engine, groups, EngineConfig(), ManualClock(NOW))
-    coordinator.maintain()
-    values, is_stable = [], True
-    for place in PLACES:
-        partition = engine.partition(*place)
-        fetched = partition.read(Offset(16), max_bytes=1 << 20)  # The log had 16 records before.
-        for columns in decode_each(fetched.data, aborted=fetched.aborted):
-            values += [one.value.decode() for one in columns if one.value == b"sold"]
-        is_stable &= partition.offsets().last_stable_offset == partition.offsets().log_end_offset
-    position = groups.positions("g").committed.get(PLACES[0])
-    coordinator.close()
-    engine.close()
+    with served(disk, DATA) as engine:
+        groups = engine.groups
+        assert isinstance(groups, EmbeddedGroups)
+        coordinator = TransactionCoordinator(engine, groups, EngineConfig(), ManualClock(NOW))
+        coordinator.maintain()
+        values, is_stable = [], True
+        for place in PLACES:
+            partition = engine.partition(*place)
+            fetched = partition.read(Offset(16), max_bytes=1 << 20)  # The log had 16 records before.
+            for columns in decode_each(fetched.data, aborted=fetched.aborted):
+                values += [one.value.decode() for one in columns if one.value == b"sold"]
+            is_stable &= partition.offsets().last_stable_offset == partition.offsets().log_end_offset
+        position = groups.positions("g").committed.get(PLACES[0])
+        coordinator.close()
     return Found(lines, values, None if position is None else position.offset, is_stable)
 
 
@@ -142,11 +139,10 @@ def test_other_transactions_are_aborted(status: Status) -> None:
 def test_a_transactional_id_that_is_in_use_is_left_alone() -> None:
     """If the data directory already has the transactional id, the state of this id is not overwritten."""
     disk = left(Status.PREPARE_COMMIT)
-    engine = served(disk, DATA)
-    other = Transaction(ProducerId(8), 0, 60_000, Status.EMPTY)
-    record = Record(Offset(0), Timestamp(0), write_key("tx"), write_state(other))
-    engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode([record]))
-    engine.close()
+    with served(disk, DATA) as engine:
+        other = Transaction(ProducerId(8), 0, 60_000, Status.EMPTY)
+        record = Record(Offset(0), Timestamp(0), write_key("tx"), write_state(other))
+        engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode([record]))
     [line] = take(disk)
     assert "transactional id tx: is known here" in line
 
@@ -159,16 +155,15 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
     written the markers, records and positions are handed over.
     """
     disk = left(Status.PREPARE_COMMIT, version=0, directory=DATA)
-    engine = served(disk, DATA)
-    for place in marked:
-        marker = encode_marker(
-            EndTransactionMarker(ControlType.COMMIT, 0),
-            timestamp=NOW,
-            producer_id=PRODUCER,
-            producer_epoch=0,
-        )
-        own(engine.partition(*place)).append(marker, origin=Origin.COORDINATOR)
-    engine.close()
+    with served(disk, DATA) as engine:
+        for place in marked:
+            marker = encode_marker(
+                EndTransactionMarker(ControlType.COMMIT, 0),
+                timestamp=NOW,
+                producer_id=PRODUCER,
+                producer_epoch=0,
+            )
+            own(engine.partition(*place)).append(marker, origin=Origin.COORDINATOR)
     cluster = OwnCluster(disk)
     given = partial(
         Handover, [DATA], [LOG_DIR], report=lambda _: None, files=disk, with_open_transactions=True
@@ -176,12 +171,11 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
     with pytest.raises(StorageError, match="transactional id tx: its transaction is committed, but"):
         given().prepare(cluster)
     assert {} == cluster.known
-    engine = served(disk, DATA)
-    assert isinstance(engine.groups, EmbeddedGroups)
-    coordinator = TransactionCoordinator(engine, engine.groups, EngineConfig(), ManualClock(NOW))
-    coordinator.maintain()
-    coordinator.close()
-    engine.close()
+    with served(disk, DATA) as engine:
+        assert isinstance(engine.groups, EmbeddedGroups)
+        coordinator = TransactionCoordinator(engine, engine.groups, EngineConfig(), ManualClock(NOW))
+        coordinator.maintain()
+        coordinator.close()
     given().prepare(cluster)
     given().place()
     assert {"g": {PLACES[0]: Position(Offset(3))}} == cluster.groups
@@ -192,9 +186,8 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
 def test_a_directory_that_lacks_a_partition_of_a_coordinator_is_refused(topic: str) -> None:
     """If our directory lacks a partition of a coordinator's topic, the takeover is refused before it changes anything."""
     disk = left(Status.ONGOING)
-    engine = served(disk, DATA)
-    engine.create_topic(topic, partitions=3)
-    engine.close()
+    with served(disk, DATA) as engine:
+        engine.create_topic(topic, partitions=3)
     lost = DATA / f"{topic}-1"
     for entry in disk.list_directory(lost):
         disk.unlink(lost / entry.name)
