@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.doubles.mortal_disk import Killed
+from tests.doubles.mortal_disk import End, Killed
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import SeveralDisks
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -49,11 +50,17 @@ class PoweredReplicas(Replicated):
         for disk in self.disks.disks.values():
             disk.sync_directory(Path("/"))
 
-    def lose_power(self, keep: float | None = None) -> None:
-        """Keep on each disk the synced data and about the share `keep` of the unsynced data.
+    def dies(self, run: Callable[[], object], steps: int) -> bool:
+        """Call `run`; the power fails after `steps` changes. Return False if `run` ended before."""
+        self.supply.steps_left = steps
+        try:
+            run()
+        except Killed:
+            return True
+        return False
 
-        By default the share is random. With `keep` 1 all data survives, as after a kill.
-        """
+    def lose_power(self, end: End = End.POWER_LOSS) -> None:
+        """Keep on each disk the data that survives `end`."""
         self.supply.steps_left = None
         for disk in self.disks.disks.values():
-            disk.crash(keep=keep)
+            end.of(disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.startup import open_replicas
+from topicfs.replication.scrub.findings import ScrubFinding
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
@@ -79,6 +81,11 @@ class Replicated:
         (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
         return self.partition(name).append(batch, encoded_here=True).base_offset
 
+    def append_each(self, lines: Iterable[str], name: TopicPartition = ORDERS) -> None:
+        """Append each line in a batch of its own."""
+        for line in lines:
+            self.append(f"{line}\n", name)
+
     def lines(self, name: TopicPartition = ORDERS) -> list[str]:
         return read_lines(self.partition(name))
 
@@ -113,13 +120,28 @@ class Replicated:
                     found[number] = parsed.mark.value or "live"
         return found
 
+    def replace_disk(self, number: int) -> None:
+        """Put an empty disk in the place of a replica's disk."""
+        self.disks.disks[self.roots[number - 1]] = SimulatedDisk(seed=9)
+        self.disk(number).sync_directory(Path("/"))
+
     def bring_back(self, number: int) -> None:
         """Repair the disk of a replica, and let the replica catch up with the leader."""
         self.disk(number).heal()
         for _ in range(2):  # In the first round the engine notices that the disk is missing.
-            self.forget_failures()
-            self.engine.maintenance(self.clock())
+            self.retry()
         self.engine.catch_up()
+
+    def scrub(self) -> list[ScrubFinding]:
+        """Scrub all partitions to their ends; return the findings."""
+        found: list[ScrubFinding] = []
+        assert self.engine.scrubber.run(tell=found.append)
+        return found
+
+    def retry(self) -> None:
+        """Run the duties. They retry all failed operations immediately."""
+        self.forget_failures()
+        self.engine.maintenance(self.clock())
 
     def forget_failures(self) -> None:
         """Let all operations that wait for their next attempt be retried immediately."""
@@ -127,3 +149,10 @@ class Replicated:
             replica_dir._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):
             one._pauses.clear()
+
+
+def with_orders(disks: int = 2, **settings: Any) -> Replicated:
+    """Return replicas of the new topic `orders`, which has one partition."""
+    found = Replicated(disks, **settings)
+    found.engine.create_topic("orders")
+    return found

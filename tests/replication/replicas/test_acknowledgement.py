@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import engine_on, read_lines
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.line_encoder import FirstPartition
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.records import encode_lines
-from topicfs.storage.engine import Partition
 from topicfs.storage.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -30,9 +30,7 @@ FLUSHES = "sync"
 
 def replicated(disks: int = 2, *, needed: int = 2) -> Replicated:
     """Make a topic with a replica on each of `disks` disks; `needed` is its min.insync.replicas."""
-    found = Replicated(disks, replicas=disks, min_insync_replicas=needed)
-    found.engine.create_topic("orders")
-    return found
+    return with_orders(disks, replicas=disks, min_insync_replicas=needed)
 
 
 def durably(replicas: Replicated, text: str) -> None:
@@ -73,13 +71,19 @@ def test_a_record_on_too_few_disks_is_not_visible():
 
 
 def test_an_append_is_refused_while_too_few_replicas_are_in_sync():
-    """While too few replicas are in sync, an append is refused before anything is written."""
+    """While too few replicas are in sync, a durable append is refused before anything is written.
+
+    Records of other appends are not visible until enough replicas are in sync.
+    """
     two = replicated()
+    two.partition().check_in_sync()
     break_disk(two.disk(2))
     two.append("a\n")
-    with pytest.raises(NotEnoughReplicasError) as caught:
+    too_few = r"1 of 2 replicas in sync and min\.insync\.replicas=2"
+    with pytest.raises(NotEnoughReplicasError, match=too_few) as caught:
         durably(two, "b\n")
     assert NotEnoughReplicasError is type(caught.value)
+    assert [] == two.lines()
     two.bring_back(2)
     assert ["a"] == two.lines()
 
@@ -114,8 +118,7 @@ def test_a_flush_needs_enough_disks(dies: str):
 
 def test_a_flush_for_flush_messages_is_no_promise():
     """Appends with acks=1 that flush because of flush.messages succeed, however few replicas are in sync."""
-    two = Replicated(min_insync_replicas=2, flush_messages=1)
-    two.engine.create_topic("orders")
+    two = with_orders(min_insync_replicas=2, flush_messages=1)
     two.disk(2).fail(FLUSHES, times=1_000_000)
     assert 0 == two.append("a\n")
     assert (1,) == two.in_sync()
@@ -179,16 +182,6 @@ def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
     assert ["a"] == two.lines()
 
 
-class Lines:
-    """An encoder that makes each line a value."""
-
-    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        return [batch(lines.decode())]
-
-    def choose(self, lines: list[bytes], first_record: int, partitions: int) -> list[int]:
-        return [0] * len(lines)
-
-
 def test_a_named_producer_that_found_too_few_disks_continues_where_it_was():
     """`append --producer` fails if too few disks have its lines. A repeated run appends no line twice."""
     two, registry_disk = replicated(), SimulatedDisk()
@@ -196,7 +189,7 @@ def test_a_named_producer_that_found_too_few_disks_continues_where_it_was():
     def run() -> int:
         registry = ProducerRegistry(registry_disk, lambda: [Path("/")])
         run = NamedProducer(registry, "p", "file > orders", {0: two.partition(ORDERS)})
-        return run.append_file(BytesIO(b"a\nb\n"), Lines(), whole_lines).appended
+        return run.append_file(BytesIO(b"a\nb\n"), FirstPartition(), whole_lines).appended
 
     two.disk(2).fail(WRITES, number=errno.ENOSPC, times=1_000_000)
     for _ in range(2):

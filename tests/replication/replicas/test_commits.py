@@ -20,12 +20,6 @@ from topicfs.storage.staging.record import CommitRecord
 QUERY = "b1946ac9-2d3f"
 
 
-def served() -> Replicated:
-    two = Replicated()
-    two.engine.create_topic("orders", partitions=1)
-    return two
-
-
 def submit(two: Replicated, batch: int, *, through: int) -> None:
     """Submit a micro-batch of one line in a directory, and let the owner append it."""
     area, write = StagingArea(DISKS[through - 1], two.disks), WriteId(QUERY, batch)
@@ -43,9 +37,9 @@ def batches(two: Replicated) -> list[int | None]:
 
 
 @pytest.mark.parametrize("dead", [1, 2])
-def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> None:
+def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(two: Replicated, dead: int) -> None:
     """Every directory records that a micro-batch is committed, whichever directory it was submitted in."""
-    two, left = served(), 3 - dead
+    left = 3 - dead
     submit(two, 0, through=dead)
     break_disk(two.disk(dead))
     two.engine.maintenance(two.clock())
@@ -56,12 +50,12 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 
 @pytest.mark.parametrize("away", [1, 2])
-def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
+def test_a_directory_that_was_away_gets_the_record_when_it_is_back(two: Replicated, away: int) -> None:
     """A returning directory learns which micro-batch was committed while it was away.
 
     If the other directory fails afterwards, a repeated micro-batch is still refused.
     """
-    two, other = served(), 3 - away
+    other = 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
     submit(two, 1, through=other)
@@ -75,12 +69,12 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
 
 
 @pytest.mark.parametrize("away", [1, 2])
-def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
+def test_a_start_goes_by_the_newest_record_of_commits(two: Replicated, away: int) -> None:
     """A start replaces the older file of commits by the newer one.
 
     A repeated micro-batch therefore appends nothing, even if the disk with the newer file is lost afterwards.
     """
-    two, other = served(), 3 - away
+    other = 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
     submit(two, 1, through=other)
@@ -95,9 +89,8 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", [1, 2])
-def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
+def test_a_damaged_copy_is_written_again_at_the_next_start(two: Replicated, damaged: int) -> None:
     """A start replaces a damaged copy by that of a directory that served until the shutdown. No directory fails."""
-    two = served()
     submit(two, 0, through=1)
     two.engine.close()
     two.disks.write_bytes(DISKS[damaged - 1] / COMMITTED_WRITES, b"\0" * 40)
@@ -106,9 +99,8 @@ def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None
     assert [None, None] == [one.offline for one in two.engine.directories()]
 
 
-def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
+def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start(two: Replicated) -> None:
     """If only a damaged copy may have the last micro-batch, nothing is committed until that copy is removed."""
-    two = served()
     submit(two, 0, through=1)
     break_disk(two.disk(2))
     submit(two, 1, through=1)
@@ -128,9 +120,9 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
     assert any("not a committed-writes file" in line for line in two.engine.warnings)
 
 
-def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
+def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made(two: Replicated) -> None:
     """A write with given offsets is refused before it creates topics: replicas take such writes only from a leader."""
-    two, write = served(), WriteId("e59ff979-41aa")
+    write = WriteId("e59ff979-41aa")
     area = StagingArea(DISKS[0], two.disks)
     places = {TopicPartition("clicks", 0): LogPlacement(Offset(0))}
     area.submit(write, [], Placement({"clicks": NewTopic(1, {})}, places))
@@ -141,9 +133,8 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
-def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
+def test_a_directory_that_could_not_note_a_commit_leaves_at_once(two: Replicated, number: int) -> None:
     """A directory that fails to record a commit is immediately out of sync, because its file lacks the commit."""
-    two = served()
     two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
     submit(two, 0, through=3 - number)
     assert ((3 - number,), 3 - number) == (two.in_sync(), two.leader())
@@ -152,9 +143,9 @@ def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) ->
     assert ["0", "1"] == two.lines()
 
 
-def test_two_threads_do_not_append_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_do_not_append_one_write(two: Replicated, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a directory's write is appended, no other thread appends a copy of it from another directory."""
-    two, entered, append = served(), [], Committer._append
+    entered, append = [], Committer._append
 
     def append_while_another_looks(*arguments: Any) -> None:
         entered.append(1)

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.line_encoder import FirstPartition
+from tests.doubles.replicated import DISKS, ORDERS, Replicated, with_orders
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
@@ -17,16 +18,6 @@ from topicfs.storage.staging.area import StagingArea
 from topicfs.storage.staging.manifest import BegunAppend
 
 WRITE = WriteId("e59ff979-41aa")
-
-
-class Lines:
-    """An encoder that makes each line a value of the first partition."""
-
-    def encode(self, lines, partition):
-        return encode_lines(lines, timestamp=1_700_000_000_000, max_batch_bytes=100)
-
-    def choose(self, lines, first_record, partitions):
-        return [0] * len(lines)
 
 
 def test_a_begun_write_is_completed_under_other_settings():
@@ -50,15 +41,14 @@ def test_a_begun_write_is_completed_under_other_settings():
 
 def test_a_named_producer_continues_with_another_leader():
     """Each replica knows the producer's last sequence number, so the producer continues with another leader."""
-    on_disks = Replicated()
-    on_disks.engine.create_topic("orders")
+    on_disks = with_orders()
     text = b"".join(b"%d\n" % number for number in range(60))
 
     def run(block, blocks):
         registry = ProducerRegistry(on_disks.disks, lambda: [DISKS[1]])
         partitions = {0: on_disks.partition()}
         return NamedProducer(registry, "p", "file > orders/0@T", partitions).append_file(
-            io.BytesIO(text), Lines(), blocks
+            io.BytesIO(text), FirstPartition(), blocks
         )
 
     def dying(stream):

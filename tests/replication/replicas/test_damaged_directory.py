@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import read_lines
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from topicfs.replication import holds_replicas
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
@@ -194,8 +194,7 @@ def test_records_of_a_directory_without_its_state_file_do_not_change(three: list
 def test_an_unreadable_file_fails_its_directory() -> None:
     """A read error of the disk has the same effect as a damaged file."""
     for name in (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, names.RECOVERY_POINTS):
-        three = Replicated(3, replicas=3)
-        three.engine.create_topic("orders")
+        three = with_orders(3, replicas=3)
         three.append("one\n")
         three.engine.close()
         three.disk(2).fail("read_bytes", number=errno.EIO, times=100, suffix=name)

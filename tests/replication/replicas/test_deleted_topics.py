@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.records import batch
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS
 from tests.doubles.several_disks import break_disk
 from topicfs.storage.errors import PartitionGoneError
 
 
-def test_a_write_to_a_deleted_topic_is_refused():
+def test_a_write_to_a_deleted_topic_is_refused(two):
     """A write to a deleted topic fails with the same error as without replicas."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     partition = two.partition()
     two.engine.delete_topic("orders")
@@ -24,10 +22,8 @@ def test_a_write_to_a_deleted_topic_is_refused():
     assert [] == [one for one in partition.status().replicas if one.end_offset is not None]
 
 
-def test_a_write_to_a_deleted_topic_leaves_a_new_topic_of_its_name_alone():
+def test_a_write_to_a_deleted_topic_leaves_a_new_topic_of_its_name_alone(two):
     """A write to a deleted topic leaves the replicas, leader and records of a new topic of the same name unchanged."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     old = two.partition()
     two.engine.delete_topic("orders")
@@ -48,17 +44,14 @@ def test_a_write_to_a_deleted_topic_leaves_a_new_topic_of_its_name_alone():
     assert (["new", "newer"], (1, 2)) == (two.lines(), two.in_sync())
 
 
-def test_a_replica_does_not_catch_up_with_a_deleted_topic_of_the_same_name():
+def test_a_replica_does_not_catch_up_with_a_deleted_topic_of_the_same_name(two):
     """A thread that noticed missing records before a topic's deletion copies none of them into the new topic."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     break_disk(two.disk(2))
     for _ in range(9):
         two.append("old\n")
     two.disk(2).heal()
     for _ in range(2):  # The first append detects that the disk is out of service.
-        two.forget_failures()
-        two.engine.maintenance(two.clock())
+        two.retry()
     fetcher = two.engine._catching_up[2]
     (old,) = fetcher._behind()
     two.engine.delete_topic("orders")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.engines import append_lines
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from tests.doubles.waiting import wait_until
 from topicfs.replication.replicas.fetcher_thread import FetcherThread
@@ -22,10 +22,11 @@ SMALL = 300
 """Segment size in bytes: three or four batches."""
 
 
-def closed_files(all_of_them: Replicated) -> list[dict[str, bytes]]:
-    """Return the files of each replica after a clean close."""
-    all_of_them.engine.close()
-    return [all_of_them.files(number) for number in range(1, len(all_of_them.roots) + 1)]
+def assert_equal_files(two: Replicated) -> dict[str, bytes]:
+    """Close the engine, and check that both replicas have the same files; return these files."""
+    two.engine.close()
+    assert two.files(1) == two.files(2)
+    return two.files(1)
 
 
 def logs_of(replica: Replicated, number: int) -> list[str]:
@@ -34,10 +35,8 @@ def logs_of(replica: Replicated, number: int) -> list[str]:
 
 def test_differing_index_entries_are_replaced():
     """Differing index entries are replaced even if both indexes have as many entries and the same last entry."""
-    two = Replicated(index_interval_bytes=200)
-    two.engine.create_topic("orders")
-    for number in range(20):
-        two.append(f"line {number}\n")
+    two = with_orders(index_interval_bytes=200)
+    two.append_each(f"line {number}" for number in range(20))
     logs = two.engine.controller.logs(ORDERS)
     leading, following = logs[1].chain.active, logs[2].chain.active
     entries, times = list(leading.offset_index), list(leading.time_index)
@@ -52,8 +51,7 @@ def test_differing_index_entries_are_replaced():
     match_segments(logs[1], logs[2])
     assert entries == list(following.offset_index)
     two.append("more\n")
-    one, other = closed_files(two)
-    assert one == other
+    assert_equal_files(two)
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
@@ -62,8 +60,7 @@ def test_an_empty_segment_that_only_one_has(number):
 
     The follower drops an empty segment that the leader lacks.
     """
-    two = Replicated(internal_segment_bytes=10_000)
-    two.engine.create_topic("orders")
+    two = with_orders(internal_segment_bytes=10_000)
     two.append("a\n")
     two.partition().sync()
     two.engine.controller.logs(ORDERS)[number].appender.roll()
@@ -72,14 +69,12 @@ def test_an_empty_segment_that_only_one_has(number):
     assert 3 - number == len(logs_of(two, 1))
     assert logs_of(two, 1) == logs_of(two, 2)
     two.append("b\n")
-    one, other = closed_files(two)
-    assert one == other
+    assert_equal_files(two)
 
 
 def test_a_follower_rolls_only_when_its_leader_rolls():
     """A follower rolls only when its leader rolls, whatever its own segment.ms, jitter and clock say."""
-    two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
-    two.engine.create_topic("orders")
+    two = with_orders(internal_segment_bytes=10_000, segment_ms=60_000)
     append_lines(two.partition(), "a\n", timestamp=two.clock())
     follower = two.engine.controller.logs(ORDERS)[2]
     follower.chain.active.settings = follower.chain.active.settings._replace(jitter_ms=Timestamp(59_999))
@@ -89,8 +84,7 @@ def test_a_follower_rolls_only_when_its_leader_rolls():
 
 def test_a_replica_whose_segment_lost_whole_batches_does_not_continue_after_the_hole():
     """If a power loss cut a segment exactly after a batch and a later segment exists, the other replica leads."""
-    two = Replicated(internal_segment_bytes=SMALL)
-    two.engine.create_topic("orders")
+    two = with_orders(internal_segment_bytes=SMALL)
     while len(logs_of(two, 1)) < 2:
         two.append(f"line {two.partition().offsets().log_end_offset}\n")
     lines = two.lines()
@@ -107,14 +101,12 @@ def test_a_replica_whose_segment_lost_whole_batches_does_not_continue_after_the_
     for number in (1, 2):
         found = two.engine.controller.logs(ORDERS)[number].read(0, max_bytes=10_000)
         assert len(found.data) == sealed.size
-    one, other = closed_files(two)
-    assert one == other
+    assert_equal_files(two)
 
 
 def test_data_is_written_again_after_a_failed_flush():
     """After a failed fsync the data is written again, because the kernel may have marked the dirty pages as written."""
-    two = Replicated(replicas=1, disks=2)
-    two.engine.create_topic("orders")
+    two = with_orders(replicas=1, disks=2)
     two.append("a\n")
     place = 1 if two.leader() == 1 else 2
     two.disk(place).fail("sync", suffix=".log")
@@ -129,53 +121,44 @@ def test_data_is_written_again_after_a_failed_flush():
     assert ["a", long, "c"] == two.lines()
 
 
+def recovered(batches: int) -> Replicated:
+    """Kill the engine after some appends. The follower has only the first six batches."""
+    two = with_orders(internal_segment_bytes=2_000, index_interval_bytes=200)
+    for number in range(batches):
+        if number == 6:
+            break_disk(two.disk(2))
+        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
+    assert (1,) == two.in_sync()
+    two.disk(2).heal()
+    two.kill()
+    return two
+
+
 def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
     """Segments closed by the leader are equal, even if the follower was recovered inside a segment.
 
     Recovery adds a last entry to the time index, and appends do not.
     """
-    two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
-    two.engine.create_topic("orders")
-    for number in range(6):
-        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
-    break_disk(two.disk(2))
-    for number in range(6, 40):
-        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
-    assert (1,) == two.in_sync()
-    two.disk(2).heal()
-    two.kill()
+    two = recovered(batches=40)
     two.forget_failures()
     two.engine.catch_up()
     assert (1, 2) == two.in_sync()
-    one, other = closed_files(two)
-    assert len(one) > 3
-    assert one == other
+    assert len(assert_equal_files(two)) > 3
 
 
 def test_a_follower_that_was_recovered_indexes_the_segment_that_its_leader_has_just_closed():
     """A recovered follower gets its leader's index entries even if the leader's new segment is still empty."""
-    two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
-    two.engine.create_topic("orders")
-    for number in range(6):
-        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
-    break_disk(two.disk(2))
-    for number in range(6, 12):
-        append_lines(two.partition(), f"line {number}\n", timestamp=1_700_000_000_000 + number)
-    two.disk(2).heal()
-    two.kill()
+    two = recovered(batches=12)
     two.engine.controller.logs(ORDERS)[1].appender.roll()
     two.forget_failures()
     two.engine.catch_up()
     assert (1, 2) == two.in_sync()
     assert 2 == len(logs_of(two, 1)) == len(logs_of(two, 2))
-    one, other = closed_files(two)
-    assert one == other
+    assert_equal_files(two)
 
 
-def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped():
+def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped(two):
     """If the preferred leader's log is offline and no append has noticed this yet, the present leader stays."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     break_disk(two.disk(1))
     two.append("a\n")
     two.bring_back(1)
@@ -186,10 +169,8 @@ def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped():
     assert ((2,), 2) == (two.in_sync(), two.leader())
 
 
-def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out():
+def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out(three):
     """A replica in a left-out directory is no longer assigned, and is deleted when the directory is named again."""
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     three.append("a\n")
     three.reopen(*three.roots[:2], left_out=three.roots[2:])
     three.engine.set_replicas("orders", 2)
@@ -205,8 +186,7 @@ def test_replicated_bytes_equal_fetched_bytes(bytes_in_line: int):
 
     This holds for small and large batches, and over rolls and epochs.
     """
-    two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
-    two.engine.create_topic("orders")
+    two = with_orders(internal_segment_bytes=9_000, index_interval_bytes=300)
     lines = [f"{number} {'x' * bytes_in_line}" for number in range(120)]
     for number, line in enumerate(lines):
         two.append(f"{line}\n")
@@ -217,15 +197,11 @@ def test_replicated_bytes_equal_fetched_bytes(bytes_in_line: int):
             two.engine.elect_preferred()
     assert (1, 2) == two.in_sync()
     assert lines == two.lines()
-    one, other = closed_files(two)
-    assert one == other
-    assert any(data for name, data in one.items() if name.endswith(".index"))
+    assert any(data for name, data in assert_equal_files(two).items() if name.endswith(".index"))
 
 
-def test_a_thread_that_is_just_being_started_can_be_stopped():
+def test_a_thread_that_is_just_being_started_can_be_stopped(two):
     """An engine can be closed cleanly while a returning directory's thread is being started."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     break_disk(two.disk(2))
     two.append("a\n")
     for _ in range(100):
@@ -243,20 +219,17 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
         fetcher.stop()
 
 
-def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
+def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(two, monkeypatch):
     """An unclean election may choose a replica that is still copying from the former leader.
 
     The replica finishes the step that has begun, and copies nothing more from the former leader.
     """
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(2))
     two.append("b\nc\n")
     two.disk(2).heal()
     for _ in range(2):
-        two.forget_failures()
-        two.engine.maintenance(two.clock())
+        two.retry()
     leader, fetcher = two.partition().leader, two.engine._catching_up[ReplicaId(2)]
     assert leader is not None
     read = leader.log.read_as_follower
@@ -280,14 +253,11 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
     two.engine.catch_up()
     assert ["a", "b", "c", "x"] == two.lines()
     assert ((1, 2), 2) == (two.in_sync(), two.leader())
-    one, other = closed_files(two)
-    assert one == other
+    assert_equal_files(two)
 
 
-def test_batches_that_contradict_the_epoch_file_are_not_copied_in_a_loop():
+def test_batches_that_contradict_the_epoch_file_are_not_copied_in_a_loop(two):
     """If a leader's epoch file contradicts its batches, the batches are not copied and truncated in an endless loop."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     two.reopen()
     two.append("b\n")

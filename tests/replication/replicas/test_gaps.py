@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.flips import flip
 from tests.doubles.records import batch, marker, produced, read_records
-from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.replicated import DISKS, ORDERS, Replicated, with_orders
 from tests.replication.replicas.test_lone_copies import went_on_alone
 from tests.replication.replicas.test_presence import LINES, filled, logs, remove
 from topicfs.replication.replicas.rules.follower import fetch_once
@@ -19,21 +19,13 @@ GAP = "offsets 20 to 29 are missing"
 LEFT = LINES[:20] + LINES[30:]
 
 
-def new_disk(made: Replicated) -> None:
-    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
-    made.disk(2).sync_directory(DISKS[1].parent)
-
-
 def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
     """Make an older copy up to `end`, and a newer copy that went on alone and then lost the segments `lost`."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES[:end]:
-        made.append(line + "\n")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.append_each(LINES[:end])
     made.engine.close()
     made.open(DISKS[0], left_out=(DISKS[1],))
-    for line in LINES[end:]:
-        made.append(line + "\n")
+    made.append_each(LINES[end:])
     made.engine.close()
     for which in lost:
         remove(made, 1, which)
@@ -81,8 +73,7 @@ def test_a_follower_that_was_killed_after_a_gap_keeps_the_records_after_it(batch
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_after_a_gap():
     """A follower in its leader's epoch appends nothing after a gap until its disk accepts the recovery point."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
     for number, line in enumerate(LINES):
         if number == 15:
             made.disk(2).fail("pwrite", suffix=".log")
@@ -126,7 +117,7 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_the_records_after_it():
     """The new disk keeps the records after the gap, even if it is opened alone after a kill."""
     made = filled()
     remove(made, 1, 2)
-    new_disk(made)
+    made.replace_disk(2)
     made.open(left_out=(DISKS[1],))
     made.engine.catch_up()
     made.open(DISKS[1], left_out=(DISKS[0],))
@@ -136,10 +127,8 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_the_records_after_it():
 
 def test_a_moved_copy_of_a_log_with_a_gap_keeps_the_records_after_it():
     """The recovery point of a moved copy is on disk before the move takes effect."""
-    made = Replicated(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES:
-        made.append(line + "\n")
+    made = with_orders(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
+    made.append_each(LINES)
     made.engine.close()
     remove(made, 1, 2)
     made.open()
@@ -155,13 +144,10 @@ def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
 
     A power loss cut the end of the first replica.
     """
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES[:15]:
-        made.append(line + "\n")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.append_each(LINES[:15])
     made.partition().sync()
-    for line in LINES[15:]:
-        made.append(line + "\n")
+    made.append_each(LINES[15:])
     made.engine.controller.logs(ORDERS)[2].sync()
     for number in (1, 2):
         made.disk(number).crash(keep=0)
@@ -261,15 +247,12 @@ def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_skipped(others, 
 
 def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
     """A batch that only a follower has is returned with the aborted transactions in the batch's range."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES[:10]:
-        made.append(line + "\n")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.append_each(LINES[:10])
     made.partition().append(produced(b"aborted", txn=True))
     for log in made.engine.controller.logs(ORDERS).values():
         log.appender.append_as_follower(marker(11, commit=False))
-    for line in LINES[10:]:
-        made.append(line + "\n")
+    made.append_each(LINES[10:])
     made.engine.close()
     for number, which in ((1, 1), (1, 1), (2, 2), (2, 2)):
         remove(made, number, which)
@@ -282,17 +265,13 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed(read_only):
     """If the leader lost an abort marker, readers learn of the abort from a replica that has the marker."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES[:10]:
-        made.append(line + "\n")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
+    made.append_each(LINES[:10])
     made.partition().append(produced(b"aborted", txn=True))
-    for line in LINES[10:20]:
-        made.append(line + "\n")
+    made.append_each(LINES[10:20])
     for log in made.engine.controller.logs(ORDERS).values():
         log.appender.append_as_follower(marker(21, commit=False))
-    for line in LINES[20:]:
-        made.append(line + "\n")
+    made.append_each(LINES[20:])
     made.engine.close()
     remove(made, 1, 2)
     remove(made, 2, 3)
@@ -310,8 +289,7 @@ def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed
 @pytest.mark.parametrize("lost", [1, 5], ids=["gap", "end"])
 def test_a_time_in_a_gap_of_the_leader_finds_the_record_that_a_follower_has(read_only, lost):
     """A lookup by time finds the first record at or after the time, even if only a follower has the record."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
+    made = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
     for time in range(60):
         made.partition().append(batch(LINES[time].encode(), timestamp=1000 + time))
     made.engine.close()

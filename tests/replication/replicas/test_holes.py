@@ -10,7 +10,7 @@ import errno
 import pytest
 
 from tests.doubles.records import batch, read_records
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 
 KEYS = 30
 
@@ -33,11 +33,9 @@ def lose(two: Replicated, number: int, *, future: bool = False) -> str:
 
 def test_a_hole_in_a_replica_that_is_being_moved_is_filled():
     """If a replica that is being moved has a hole, the records from the start of the hole on are copied again."""
-    two = Replicated(2, replicas=1, internal_segment_bytes=300)
-    two.engine.create_topic("orders")
+    two = with_orders(2, replicas=1, internal_segment_bytes=300)
     lines = [f"line {number}" for number in range(KEYS)]
-    for line in lines:
-        two.append(f"{line}\n")
+    two.append_each(lines)
     before = two.files(1)
     two.engine.move_replica(ORDERS, "/b")
     name = sorted(name for name in before if name.endswith(".log"))[-2]

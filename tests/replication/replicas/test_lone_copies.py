@@ -34,8 +34,7 @@ def went_on_alone() -> Replicated:
     """Make an older directory with the first sixty lines, and a newer one that went on alone and closed cleanly."""
     made = filled()
     made.open(DISKS[0], left_out=(DISKS[1],))
-    for line in MORE:
-        made.append(line + "\n")
+    made.append_each(MORE)
     made.engine.close()
     return made
 
@@ -55,26 +54,6 @@ def test_an_older_copy_gives_back_records_that_the_newer_one_lost(which, how):
     assert ((1, 2), None) == (made.in_sync(), missing(made))
     assert [*LINES, *MORE] == made.lines()
     assert whole == made.files(1) == made.files(2)
-
-
-def test_an_older_copy_that_ends_before_the_loss_keeps_its_records():
-    """The older copy continues where the other copy begins. The status names the missing offsets in between."""
-    made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    made.engine.create_topic("orders")
-    for line in LINES[:15]:
-        made.append(line + "\n")
-    made.engine.close()
-    made.open(DISKS[0], left_out=(DISKS[1],))
-    for line in LINES[15:]:
-        made.append(line + "\n")
-    made.engine.close()
-    for _ in range(3):
-        remove(made, 1, 0)
-    made.open()
-    made.engine.catch_up()
-    assert 0 == made.engine.controller.logs(made.partition().name)[2].log_start_offset
-    assert "offsets 15 to 29 are missing" in str(missing(made))
-    assert LINES[:15] + LINES[30:] == made.lines()
 
 
 def test_a_first_segment_that_only_one_directory_had_is_named():
@@ -217,8 +196,7 @@ def test_a_newly_filled_disk_names_the_loss():
     """The status of a newly filled disk names offsets that were lost earlier, even without the other directory."""
     made = filled()
     remove(made, 1, 0)
-    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
-    made.disk(2).sync_directory(DISKS[1].parent)
+    made.replace_disk(2)
     made.open(left_out=(DISKS[1],))
     made.engine.catch_up()
     made.engine.close()
@@ -331,8 +309,7 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_at_its_start_has_the_gap_too():
     made.partition().delete_records(Offset(10))
     made.engine.keep_log_starts()
     made.engine.close()
-    made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
-    made.disk(2).sync_directory(DISKS[1].parent)
+    made.replace_disk(2)
     made.open(left_out=(DISKS[1],))
     made.engine.catch_up()
     made.engine.close()

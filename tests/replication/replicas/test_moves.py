@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.mortal_disk import End
 from tests.doubles.powered_replicas import PoweredReplicas
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from tests.doubles.waiting import wait_until
 from topicfs.storage.errors import InvalidConfigError, StorageError
@@ -18,13 +20,27 @@ from topicfs.storage.log.life import Role
 from topicfs.storage.model import NO_LEADER_EPOCH
 
 
-def one_of_two(**settings: int) -> Replicated:
+def one_of_two() -> Replicated:
     """Make two directories; the first has the only replica of `orders`, in a few segments."""
-    two = Replicated(2, replicas=1, internal_segment_bytes=300, **settings)
-    two.engine.create_topic("orders")
+    two = with_orders(2, replicas=1, internal_segment_bytes=300)
     for number in range(12):
         two.append(f"line {number}\n")
     assert {1: "live"} == two.names()
+    return two
+
+
+def move(two: Replicated, directory: str = "/b") -> None:
+    """Move the replica to a directory, and copy it there."""
+    two.engine.move_replica(ORDERS, directory)
+    two.engine.catch_up()
+
+
+def half_moved() -> Replicated:
+    """Begin to move the replica to a second directory; its disk is then full."""
+    two = one_of_two()
+    two.engine.move_replica(ORDERS, "/b")
+    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
+    two.engine.catch_up()
     return two
 
 
@@ -32,8 +48,7 @@ def test_a_replica_moves_with_everything_it_has():
     """The moved replica leads in a new epoch. Its files are equal byte for byte, and the old files are deleted."""
     two = one_of_two()
     before, lines, epoch = two.files(1), two.lines(), two.partition().state.leader_epoch
-    two.engine.move_replica(ORDERS, "/b")
-    two.engine.catch_up()
+    move(two)
     assert {2: "live"} == two.names()
     assert ((2,), 2, epoch + 1) == (two.in_sync(), two.leader(), two.partition().state.leader_epoch)
     assert two.partition().state.moving is None
@@ -46,10 +61,7 @@ def test_a_replica_moves_with_everything_it_has():
 
 def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
     """The copy is named `orders-0.<32 hex digits>-future`, as in Kafka. The partition's status shows its progress."""
-    two = one_of_two()
-    two.engine.move_replica(ORDERS, "/b")
-    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
-    two.engine.catch_up()
+    two = half_moved()
     assert {1: "live", 2: "future"} == two.names()
     two.append("more\n")
     status = two.partition().status()
@@ -68,8 +80,7 @@ def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
 @pytest.mark.parametrize("leads", [True, False])
 def test_one_of_several_replicas_moves(leads: bool):
     """If one of several replicas moves, the others stay. Moving a follower changes neither the leader nor its epoch."""
-    three = Replicated(3, replicas=2)
-    three.engine.create_topic("orders")
+    three = with_orders(3, replicas=2)
     three.append("a\n")
     assert ((1, 2), 1) == (three.in_sync(), three.leader())
     epoch = three.partition().state.leader_epoch
@@ -94,8 +105,7 @@ def test_a_replica_moves_away_from_a_directory_that_failed():
 
     The failed directory drops its replica when it returns.
     """
-    three = Replicated(3, replicas=2)
-    three.engine.create_topic("orders")
+    three = with_orders(3, replicas=2)
     three.append("a\n")
     break_disk(three.disk(1))
     three.append("b\n")
@@ -109,10 +119,7 @@ def test_a_replica_moves_away_from_a_directory_that_failed():
 
 def test_a_cancelled_move_leaves_nothing():
     """After a cancelled move the replica stays, the copy is deleted, and another move can begin."""
-    two = one_of_two()
-    two.engine.move_replica(ORDERS, "/b")
-    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
-    two.engine.catch_up()
+    two = half_moved()
     two.disk(2).heal()
     two.engine.cancel_move(ORDERS)
     assert {1: "live"} == two.names()
@@ -121,16 +128,14 @@ def test_a_cancelled_move_leaves_nothing():
     assert {1: "live"} == two.names()
     with pytest.raises(InvalidConfigError, match="no replica is being moved"):
         two.engine.cancel_move(ORDERS)
-    two.engine.move_replica(ORDERS, "/b")
-    two.engine.catch_up()
+    move(two)
     assert {2: "live"} == two.names()
     assert 12 == len(two.lines())
 
 
 def test_what_cannot_be_moved_is_refused():
     """An impossible move is refused with the reason, and nothing changes."""
-    three = Replicated(3, replicas=2)
-    three.engine.create_topic("orders")
+    three = with_orders(3, replicas=2)
     for directory, source, reason in (
         ("/d", None, "/d is not one of the data directories /a, /b, /c"),
         ("/b", "/a", "/b already has a replica"),
@@ -153,8 +158,7 @@ def test_a_directory_that_is_away_gets_none():
     """A move to a failed directory is refused. A directory that fails during a move gets all records on its return."""
     two = one_of_two()
     break_disk(two.disk(2))
-    two.forget_failures()
-    two.engine.maintenance(two.clock())
+    two.retry()
     two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write detects the failure.
     with pytest.raises(StorageError, match="/b: failed"):
         two.engine.move_replica(ORDERS, "/b")
@@ -172,10 +176,7 @@ def test_a_directory_that_is_away_gets_none():
 
 def test_a_topic_that_is_deleted_takes_its_copy_along():
     """Deleting a topic deletes its unfinished future copy as well."""
-    two = one_of_two()
-    two.engine.move_replica(ORDERS, "/b")
-    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
-    two.engine.catch_up()
+    two = half_moved()
     two.disk(2).heal()
     two.engine.delete_topic("orders")
     two.forget_failures()
@@ -186,10 +187,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
 @pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
 def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
     """If a move is canceled, or its topic deleted or recreated, the copy is deleted when its directory returns."""
-    two = one_of_two()
-    two.engine.move_replica(ORDERS, "/b")
-    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
-    two.engine.catch_up()
+    two = half_moved()
     break_disk(two.disk(2))
     if end != "delete unnoticed":
         two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write detects the failure.
@@ -208,8 +206,7 @@ def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
 
 def test_a_moving_copy_is_truncated_with_its_replica():
     """After an unclean election the copy, like the replica, loses the records that only the former leader had."""
-    three = Replicated(3, replicas=2)
-    three.engine.create_topic("orders")
+    three = with_orders(3, replicas=2)
     three.append("a\n")
     break_disk(three.disk(2))
     three.append("b\n")
@@ -220,8 +217,7 @@ def test_a_moving_copy_is_truncated_with_its_replica():
     assert mover._copy(three.partition(), log)
     assert 2 == log.log_end_offset
     break_disk(three.disk(1))
-    three.forget_failures()
-    three.engine.maintenance(three.clock())
+    three.retry()
     three.engine.reopen_partition(*ORDERS) if three.engine._replica_dirs[2].log(ORDERS) is None else None
     three.engine.elect_unclean(ORDERS, "/b")
     three.append("c\n")
@@ -241,8 +237,7 @@ def test_the_start_of_a_log_moves_along():
     """Records deleted within a segment stay deleted in the moved replica, even after a kill."""
     two = one_of_two()
     assert 5 == two.partition().delete_records(5)
-    two.engine.move_replica(ORDERS, "/b")
-    two.engine.catch_up()
+    move(two)
     assert 5 == two.partition().log_start_offset
     two.kill()
     assert 5 == two.partition().log_start_offset
@@ -251,8 +246,7 @@ def test_the_start_of_a_log_moves_along():
 
 def test_cleaning_pauses_meanwhile():
     """Neither the replica nor its copy is compacted until the move is complete."""
-    two = Replicated(2, replicas=1, internal_segment_bytes=300)
-    two.engine.create_topic("orders")
+    two = with_orders(2, replicas=1, internal_segment_bytes=300)
     two.append("a\n")
     two.engine.alter_config("orders", {"cleanup.policy": "compact"})
     cleaner = two.engine._replica_dirs[1].engine._services.cleaner
@@ -262,8 +256,7 @@ def test_cleaning_pauses_meanwhile():
     assert [] == cleaner._compacted()
     two.engine.cancel_move(ORDERS)
     assert [log] == cleaner._compacted()
-    two.engine.move_replica(ORDERS, "/b")
-    two.engine.catch_up()
+    move(two)
     assert 1 == len(two.engine._replica_dirs[2].engine._services.cleaner._compacted())
 
 
@@ -287,8 +280,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
 
 def test_two_threads_that_copy_at_once_copy_each_record_once():
     """A background thread and a command that waits for the move may copy concurrently, but each record only once."""
-    two = Replicated(2, replicas=1)
-    two.engine.create_topic("orders")
+    two = with_orders(2, replicas=1)
     two.append("a\n")
     for directory in ("/b", "/a") * 10:
         two.engine.move_replica(ORDERS, directory)
@@ -309,23 +301,15 @@ def test_two_threads_that_copy_at_once_copy_each_record_once():
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_move_that_was_interrupted_continues(end: End):
     """After a kill or a power loss before any disk change no line is missing, and the move is completed."""
-    step = 0
-    while True:
+    for step in count(step=1 if end is End.KILL else 2):
         two = PoweredReplicas(2, replicas=1, seed=step, internal_segment_bytes=200)
         two.engine.create_topic("orders")
         for number in range(3):
             two.append(f"line {number}\n")
         two.partition().sync()
         lines = two.lines()
-        two.supply.steps_left = step
-        try:
-            two.engine.move_replica(ORDERS, "/b")
-            two.engine.catch_up()
-        except Killed:
-            interrupted = True
-        else:
-            interrupted = False
-        two.lose_power({End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}[end])
+        interrupted = two.dies(partial(move, two), step)
+        two.lose_power(end)
         two.open()
         assert lines == two.lines(), step
         if two.partition().state.assigned == (1,) and two.partition().state.moving is None:
@@ -339,29 +323,21 @@ def test_a_move_that_was_interrupted_continues(end: End):
         assert [*lines, "more"] == two.lines(), step
         if not interrupted:
             break
-        step += 1 if end is End.KILL else 2
     assert step > 30
 
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(end: End):
     """After a kill during a cancellation the replica stays or moves, no record is lost, and no copy is left."""
-    step = 0
-    while True:
+    for step in count():
         two = PoweredReplicas(2, replicas=1, seed=step)
         two.engine.create_topic("orders")
         two.append("a\n")
         two.partition().sync()
         two.engine.move_replica(ORDERS, "/b")
         two.engine._moves._threads[2]._log(ORDERS)
-        two.supply.steps_left = step
-        try:
-            two.engine.cancel_move(ORDERS)
-        except Killed:
-            interrupted = True
-        else:
-            interrupted = False
-        two.lose_power({End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}[end])
+        interrupted = two.dies(partial(two.engine.cancel_move, ORDERS), step)
+        two.lose_power(end)
         two.open()
         two.engine.catch_up()
         assert ["a"] == two.lines(), step
@@ -369,7 +345,6 @@ def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(
         if not interrupted:
             assert (1,) == two.partition().state.assigned
             break
-        step += 1
     assert step > 2
 
 
@@ -377,8 +352,7 @@ def test_a_replica_moves_back_at_once():
     """A replica can move back even while its deleted files are still in its old directory."""
     two = one_of_two()
     for directory in ("/b", "/a", "/b"):
-        two.engine.move_replica(ORDERS, directory)
-        two.engine.catch_up()
+        move(two, directory)
         two.append("more\n")
     assert {2: "live"} == two.names()
     assert 15 == len(two.lines())

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Sequence
 
 import pytest
 
-from tests.doubles.replicated import DISKS, Replicated
+from tests.doubles.line_encoder import FirstPartition
+from tests.doubles.replicated import DISKS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
-from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import PRODUCERS
-from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.idempotence.producer import AppendOutcome, NamedProducer, whole_lines
 
 SOURCE = "file > orders/0@T"
 
 
-class Lines:
-    """An encoder that makes each line a value of the first partition."""
-
-    def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        return encode_lines(lines, timestamp=1_700_000_000_000)
-
-    def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        return [0] * len(lines)
-
-
-def served() -> Replicated:
-    two = Replicated()
-    two.engine.create_topic("orders", partitions=1)
-    return two
-
-
 def closed_with_an_old_copy() -> Replicated:
     """Return two closed directories. The second directory missed the last run."""
-    two = served()
+    two = with_orders()
     run(two, "a\n")
     break_disk(two.disk(2))
     two.engine.maintenance(two.clock())
@@ -50,7 +32,7 @@ def closed_with_an_old_copy() -> Replicated:
 def run(two: Replicated, text: str) -> AppendOutcome:
     """Append a text as `topicfs append --producer` appends a file."""
     producer = NamedProducer(two.engine.producers, "p", SOURCE, {0: two.partition()})
-    return producer.append_file(io.BytesIO(text.encode()), Lines(), whole_lines)
+    return producer.append_file(io.BytesIO(text.encode()), FirstPartition(), whole_lines)
 
 
 def positions(two: Replicated) -> list[int | None]:
@@ -60,9 +42,9 @@ def positions(two: Replicated) -> list[int | None]:
 
 
 @pytest.mark.parametrize("dead", [1, 2])
-def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
+def test_a_repeated_run_appends_nothing_after_a_disk_died(two: Replicated, dead: int) -> None:
     """Each serving directory stores how much of a producer's input was appended, so no line is appended twice."""
-    two, left = served(), 3 - dead
+    left = 3 - dead
     run(two, "a\nb\n")
     assert [4, 4] == positions(two)
     break_disk(two.disk(dead))
@@ -74,9 +56,9 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
-def test_a_directory_that_returns_has_the_newer_copy(away: int, how: str) -> None:
+def test_a_directory_that_returns_has_the_newer_copy(two: Replicated, away: int, how: str) -> None:
     """A returning directory's older copy is replaced: nothing is appended twice if the other directory fails later."""
-    two, other = served(), 3 - away
+    other = 3 - away
     run(two, "a\n")
     break_disk(two.disk(away))
     two.engine.maintenance(two.clock())
@@ -108,9 +90,8 @@ def test_a_new_disk_gets_a_copy() -> None:
     assert [2, 2, 2] == positions(three)
 
 
-def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
+def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync(two: Replicated) -> None:
     """A directory that cannot write the file is out of sync, so it cannot lead later with an old copy."""
-    two = served()
     run(two, "a\n")
     two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
     run(two, "a\nb\n")
@@ -137,9 +118,8 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
     assert ["a", "b"] == two.lines()
 
 
-def test_a_copy_of_before_a_new_producer_id_is_older() -> None:
+def test_a_copy_of_before_a_new_producer_id_is_older(two: Replicated) -> None:
     """Because epochs restart at 0 after a new producer id, the number of runs shows which copy is newer."""
-    two = served()
     run(two, "a\n")
     for root in DISKS[:2]:
         content = two.disks.read_bytes(root / PRODUCERS)

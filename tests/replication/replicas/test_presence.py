@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import batch
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from topicfs.storage.disk.names import LEADER_EPOCHS, LOG_START_OFFSETS
 from topicfs.storage.model import Offset
@@ -22,8 +22,7 @@ def filled(disks: int = 2, **settings: object) -> Replicated:
         disks, replicas=disks, internal_segment_bytes=1000, index_interval_bytes=200, **settings
     )
     made.engine.create_topic("orders")
-    for line in LINES:
-        made.append(line + "\n")
+    made.append_each(LINES)
     made.partition().sync()
     made.engine.close()
     return made
@@ -210,16 +209,13 @@ def test_leader_epochs_that_are_not_those_of_the_batches_are_made_again(two, num
     if not alone:
         assert (1, 2) == two.in_sync()
         assert two.files(1) == two.files(2)
-    found: list[object] = []
-    two.engine.scrubber.run(tell=found.append)
-    assert [] == found
+    assert [] == two.scrub()
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
     """A log that was cut in the first batch of its last epoch is copied again, although that epoch cannot be read."""
-    two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    two.engine.create_topic("orders")
+    two = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
     for place, line in enumerate(LINES[:30]):
         if place == 9:
             two.reopen()
@@ -240,8 +236,7 @@ def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
 def test_a_new_disk_has_no_leader_epochs_either(two):
     """Missing epoch files in both replicas do not mean that the batches have no epochs."""
     put(two, 1, LEADER_EPOCHS, b"")
-    two.disks.disks[two.roots[1]] = two.disk(2).__class__(seed=9)
-    two.disk(2).sync_directory(two.roots[1].parent)
+    two.replace_disk(2)
     two.open(left_out=(two.roots[1],))
     assert 0 == two.engine.controller.logs(ORDERS)[1].epochs.epoch_for_offset(Offset(59))
 
@@ -260,8 +255,7 @@ def test_a_damaged_batch_makes_no_leader_epochs(two):
 
 def test_a_compacted_log_that_has_fewer_offsets_lacks_nothing():
     """Directories compact separately, so only the log starts of compacted topics are compared."""
-    two = Replicated(cleanup_policy=("compact",), internal_segment_bytes=1000)
-    two.engine.create_topic("orders")
+    two = with_orders(cleanup_policy=("compact",), internal_segment_bytes=1000)
     for number in range(60):
         two.partition().append(batch(b"value", key=b"%d" % (number % 3), timestamp=1 + number))
     two.engine.close()

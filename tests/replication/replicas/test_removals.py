@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.replicated import DISKS, ORDERS, Replicated
+from tests.doubles.replicated import DISKS, ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from tests.replication.replicas.test_presence import LINES, filled, remove
 from topicfs.storage.errors import RecordsLostError
@@ -12,10 +12,8 @@ from topicfs.storage.errors import RecordsLostError
 
 def differing(disks: int = 2, **settings: object) -> Replicated:
     """Make two in-sync replicas and close them. The leader lacks offsets 30 to 39, the follower lacks 10 to 19."""
-    made = Replicated(disks, replicas=2, internal_segment_bytes=1000, index_interval_bytes=200, **settings)
-    made.engine.create_topic("orders")
-    for line in LINES:
-        made.append(line + "\n")
+    made = with_orders(disks, replicas=2, internal_segment_bytes=1000, index_interval_bytes=200, **settings)
+    made.append_each(LINES)
     made.partition().sync()
     made.engine.close()
     remove(made, 1, 3)

@@ -7,16 +7,14 @@ import errno
 import pytest
 
 from tests.doubles.records import batch
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from topicfs.storage import errors
 from topicfs.storage.model import Offset, TopicPartition
 
 
-def test_an_append_is_in_every_replica_when_it_returns():
+def test_an_append_is_in_every_replica_when_it_returns(two):
     """When an append returns, readers see the record, and the files of both replicas are equal byte for byte."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     assert 0 == two.append("a\nb\n")
     assert 2 == two.append("c\n")
     assert ["a", "b", "c"] == two.lines()
@@ -26,8 +24,7 @@ def test_an_append_is_in_every_replica_when_it_returns():
 
 def test_listeners_hear_of_an_append_once_when_it_can_be_read():
     """An append calls listeners a single time, after the followers have the record, even if it is not visible yet."""
-    two = Replicated(min_insync_replicas=2)
-    two.engine.create_topic("orders")
+    two = with_orders(min_insync_replicas=2)
     heard: list[tuple[int, int]] = []
 
     def hear() -> None:
@@ -48,10 +45,8 @@ def test_listeners_hear_of_an_append_once_when_it_can_be_read():
     assert (3, 3) == heard[-1]
 
 
-def test_a_change_during_a_call_of_listeners_calls_them_again():
+def test_a_change_during_a_call_of_listeners_calls_them_again(two):
     """Each change calls waiting readers again, because a second change may be the end for which they wait."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     partition = two.partition()
     assert partition.leader is not None
     log, heard = partition.leader.log, 0
@@ -68,40 +63,15 @@ def test_a_change_during_a_call_of_listeners_calls_them_again():
     assert 2 == heard
 
 
-def test_replicas_roll_where_their_leader_rolls():
-    """The segments of both replicas begin at the same offsets."""
-    two = Replicated(internal_segment_bytes=300)
-    two.engine.create_topic("orders")
-    for number in range(20):
-        two.append(f"line {number}\n")
-    assert two.files(1) == two.files(2)
-    assert len([name for name in two.files(1) if name.endswith(".log")]) > 3
-
-
-def test_a_follower_takes_no_append_of_its_own():
+def test_a_follower_takes_no_append_of_its_own(two):
     """An append to the log of a follower is refused, as NOT_LEADER_OR_FOLLOWER in Kafka."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     follower = two.engine.controller.logs(ORDERS)[2]
     with pytest.raises(errors.NotLeaderError):
         follower.append(batch(b"a"))
 
 
-def test_a_follower_that_fails_leaves_the_replicas_in_sync():
-    """An append succeeds although a follower fails, and the partition continues without the failed disk."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    break_disk(two.disk(2))
-    two.append("b\n")
-    assert (1,) == two.in_sync()
-    assert ["a", "b"] == two.lines()
-
-
-def test_a_leader_that_fails_hands_over():
+def test_a_leader_that_fails_hands_over(two):
     """The append during which the leader failed is stored once, in the other replica, in a new epoch."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     before = two.partition().state
     break_disk(two.disk(1))
@@ -124,18 +94,15 @@ def test_after_two_failures_only_the_third_replica_may_lead():
     three.append("a\n")
     assert ((2,), 2) == (three.in_sync(), three.leader())
     break_disk(three.disk(2))
-    three.forget_failures()
-    three.engine.maintenance(three.clock())
+    three.retry()
     for number in (3, 1, 2):
         three.bring_back(number)
     assert ["a"] == three.lines()
     assert (1, 2, 3) == three.in_sync()
 
 
-def test_a_full_disk_of_one_replica_costs_nothing():
+def test_a_full_disk_of_one_replica_costs_nothing(two):
     """On ENOSPC the other replica leads. When the disk has space again, its replica catches up and is in sync."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
     two.append("b\n")
@@ -147,10 +114,8 @@ def test_a_full_disk_of_one_replica_costs_nothing():
     assert two.files(1) == two.files(2)
 
 
-def test_a_joining_follower_flushes_first():
+def test_a_joining_follower_flushes_first(two):
     """A joining follower flushes first: if it then leads alone and loses power, records that were fsynced survive."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
     two.append("a\n")
     two.partition().sync()
@@ -162,39 +127,21 @@ def test_a_joining_follower_flushes_first():
     assert ((1,), "a") == (two.in_sync(), two.lines()[0])
 
 
-def test_a_disk_that_fails_as_it_returns_is_tried_again():
+def test_a_disk_that_fails_as_it_returns_is_tried_again(two):
     """The duties retry a disk that fails as it returns. When the disk works, the partition is online again."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     for operation in ("pwrite", "write_bytes"):
         two.disk(1).fail(operation, number=errno.ENOSPC, times=1_000_000)
     two.append("a\n")
     break_disk(two.disk(2))
-    two.forget_failures()
-    two.engine.maintenance(two.clock())
+    two.retry()
     two.disk(1).heal()
     two.bring_back(2)
     assert (1, 2) == two.in_sync()
     assert ["a"] == two.lines()
 
 
-def test_a_failed_disk_returns_and_catches_up():
-    """A returning disk gets the missing records, and loses records of an append that was never acknowledged."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    break_disk(two.disk(1))
-    two.append("b\n")
-    two.bring_back(1)
-    assert ((1, 2), 2) == (two.in_sync(), two.leader())
-    assert ["a", "b"] == two.lines()
-    assert two.files(1) == two.files(2)
-
-
-def test_leadership_is_given_back():
+def test_leadership_is_given_back(two):
     """`elect_preferred` makes the first assigned replica lead again after it is in sync."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
     two.append("a\n")
     assert 2 == two.leader()
@@ -206,10 +153,8 @@ def test_leadership_is_given_back():
     assert two.files(1) == two.files(2)
 
 
-def test_the_last_replica_in_sync_is_not_replaced():
+def test_the_last_replica_in_sync_is_not_replaced(two):
     """If a partition's only in-sync replica is lost, the partition is offline. The other replica lacks records."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     break_disk(two.disk(2))
     two.append("a\n")
     two.disk(2).heal()
@@ -221,26 +166,8 @@ def test_the_last_replica_in_sync_is_not_replaced():
     assert ["a"] == two.lines()
 
 
-def test_acks_all_needs_enough_replicas():
-    """While fewer than min.insync.replicas are in sync, acks=all is refused and other appends are not visible."""
-    two = Replicated()
-    two.engine.create_topic("orders", overrides={"min.insync.replicas": "2"})
-    two.partition().check_in_sync()
-    two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1000)
-    two.append("a\n")
-    with pytest.raises(
-        errors.NotEnoughReplicasError, match=r"1 of 2 replicas in sync and min\.insync\.replicas=2"
-    ):
-        two.partition().check_in_sync()
-    assert [] == two.lines()
-    two.bring_back(2)
-    assert ["a"] == two.lines()
-
-
-def test_after_a_restart_everything_is_there():
+def test_after_a_restart_everything_is_there(two):
     """After a clean close, a kill or a power loss all flushed records are stored, and both replicas are equal."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     two.reopen()
     two.append("b\n")
@@ -253,26 +180,11 @@ def test_after_a_restart_everything_is_there():
     assert (1, 2) == two.in_sync()
 
 
-def test_a_record_that_one_replica_kept_after_a_power_loss_is_in_both():
-    """The in-sync replica with the most records leads, so no record that an in-sync replica has kept is lost."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    two.partition().sync()
-    two.append("b\n")
-    two.engine.controller.logs(ORDERS)[2].sync()
-    two.crash(keep=0.0)
-    assert ["a", "b"] == two.lines()
-    assert two.files(1) == two.files(2)
-
-
-def test_a_directory_that_was_away_is_not_believed():
+def test_a_directory_that_was_away_is_not_believed(two):
     """The state of a returning directory says that it is in sync, but the newer state of the other one decides.
 
     Records that were acknowledged while the directory was away therefore stay.
     """
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(1))
     two.append("b\n")
@@ -285,13 +197,11 @@ def test_a_directory_that_was_away_is_not_believed():
     assert (1, 2) == two.in_sync()
 
 
-def test_topics_are_changed_while_a_directory_is_away():
+def test_topics_are_changed_while_a_directory_is_away(two):
     """Topics that were changed while a directory was away are changed in the directory when it returns.
 
     This holds for topics that were created, extended, altered or deleted.
     """
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.engine.create_topic("old")
     break_disk(two.disk(2))
     two.append("a\n")
@@ -306,10 +216,8 @@ def test_topics_are_changed_while_a_directory_is_away():
     assert (1, 2) == two.in_sync()
 
 
-def test_a_topic_is_deleted_on_a_disk_that_fails_during_the_deletion():
+def test_a_topic_is_deleted_on_a_disk_that_fails_during_the_deletion(two):
     """If a disk fails during a topic's deletion, the deletion is remembered, and done when the disk is back."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(2))
     two.engine.delete_topic("orders", with_records=True)
@@ -320,8 +228,7 @@ def test_a_topic_is_deleted_on_a_disk_that_fails_during_the_deletion():
 
 def test_replicas_are_added_and_removed_while_it_serves():
     """An added second replica is filled and joins. A removed replica is deleted from its directory."""
-    three = Replicated(3, replicas=1)
-    three.engine.create_topic("orders")
+    three = with_orders(3, replicas=1)
     three.append("a\n")
     three.engine.set_replicas("orders", 3)
     three.engine.catch_up()
@@ -334,10 +241,8 @@ def test_replicas_are_added_and_removed_while_it_serves():
     assert 2 == sum(bool(three.disks.exists(root / "orders-0")) for root in three.roots)
 
 
-def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
+def test_a_replica_that_is_to_go_and_fails_before_is_left_once(three, monkeypatch):
     """If a replica that is to be removed fails, it stays a follower until roles change, and is reported once."""
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     controller, told = three.engine.controller, []
     begin, lost = controller.begin, controller.lost
 
@@ -382,10 +287,8 @@ def test_a_partition_without_a_leader_keeps_its_log_start():
     assert counted < partition.rewrites
 
 
-def test_records_below_the_old_end_are_not_visible_after_an_unclean_election():
+def test_records_below_the_old_end_are_not_visible_after_an_unclean_election(two):
     """A new leader may end below offsets that were read. Records that it appends there are not visible at first."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(2))
     two.append("b\nc\nd\n")
@@ -402,10 +305,8 @@ def test_records_below_the_old_end_are_not_visible_after_an_unclean_election():
     assert ["a", "f"] == two.lines()
 
 
-def test_a_reduction_that_would_remove_the_only_replica_in_sync_is_refused(monkeypatch):
+def test_a_reduction_that_would_remove_the_only_replica_in_sync_is_refused(two, monkeypatch):
     """A reduction is refused if, because of a failure during the call, it would remove the only replica in sync."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     reassign = two.engine._table._reassign
 

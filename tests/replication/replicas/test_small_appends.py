@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from tests.doubles.records import batch, produced
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from topicfs.storage.model import Isolation
 
 
 def replicated(disks: int = 2, **settings: Any) -> Replicated:
     """Make a topic with one record, because the first batch of a segment takes the general path."""
-    made = Replicated(disks, replicas=disks, **settings)
-    made.engine.create_topic("orders")
+    made = with_orders(disks, replicas=disks, **settings)
     made.append("a\n")
     return made
 

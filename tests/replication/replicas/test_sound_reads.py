@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import read_records
-from tests.doubles.replicated import Replicated
+from tests.doubles.replicated import Replicated, with_orders
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, Offset, Position, TopicPartition
@@ -20,8 +20,7 @@ BASE_OFFSET, LENGTH, EPOCH, VALUE = 7, 11, 15, 70
 @pytest.fixture
 def two() -> Replicated:
     """Make two replicas of twenty batches; each batch has four lines."""
-    both = Replicated()
-    both.engine.create_topic("orders")
+    both = with_orders()
     for text in TEXTS:
         both.append(text)
     return both

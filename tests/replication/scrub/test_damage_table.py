@@ -10,7 +10,6 @@ import pytest
 
 from tests.doubles.flips import path_of
 from tests.doubles.replicated import ORDERS, Replicated
-from topicfs.replication.scrub.findings import ScrubFinding
 from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA
 from topicfs.storage.model import Position
 
@@ -126,12 +125,6 @@ def logs(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if name.endswith(".log")}
 
 
-def scrub(two: Replicated) -> list[ScrubFinding]:
-    found: list[ScrubFinding] = []
-    assert two.engine.scrubber.run(tell=found.append)
-    return found
-
-
 @pytest.mark.parametrize("running", [False, True], ids=["at rest", "in use"])
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize(("file", "damage"), list(product(FILES, DAMAGES)))
@@ -152,10 +145,10 @@ def test_it_is_healed(file: str, damage: Callable[[Damaged, str, str], None], nu
         two.open()
         two.engine.catch_up()
     assert LINES == two.lines()
-    found = scrub(two)
+    found = two.scrub()
     assert [] == [str(each) for each in found if each.healed_from is None]
     assert (1, 2) == two.in_sync()
-    assert [] == [str(each) for each in scrub(two)]
+    assert [] == [str(each) for each in two.scrub()]
     two.reopen()
     two.engine.catch_up()
     assert (LINES, (1, 2)) == (two.lines(), two.in_sync())

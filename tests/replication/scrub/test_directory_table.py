@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.replicated import Replicated
-from tests.replication.scrub.test_damage_table import DAMAGES, LINES, Damaged, logs, scrub
+from tests.replication.scrub.test_damage_table import DAMAGES, LINES, Damaged, logs
 from topicfs.storage.disk import names
 from topicfs.storage.errors import ForkedReplicasError, MissingReplicasError
 from topicfs.storage.idempotence.registry import InputProgress
@@ -40,7 +40,7 @@ class DamagedDirectory(Damaged):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
-        scrub(self.two)
+        self.two.scrub()
         self._note(1)
         self.stale = self._contents()
         self.two.reopen()
@@ -93,7 +93,7 @@ def test_it_is_healed_or_named(
     damage(one, file, OTHERS[file])
     if running:
         assert LINES == two.lines()
-        scrub(two)
+        two.scrub()
         two.engine.close()
     one.start(file)
     assert LINES == two.lines()

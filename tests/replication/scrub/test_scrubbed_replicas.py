@@ -8,12 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.doubles.flips import flip, path_of, write
-from tests.doubles.records import batch
-from tests.doubles.replicated import DISKS, ORDERS, Replicated
-from topicfs.replication.scrub.findings import ScrubFinding
-from topicfs.storage.compaction.cleaner import clean
-from topicfs.storage.duties.log_cleaner import plan_cleaning
-from topicfs.storage.model import Position
+from tests.doubles.replicated import DISKS, ORDERS, Replicated, with_orders
 
 LOG = f"{0:020}.log"
 BASE_OFFSET, LENGTH, EPOCH, CRC, VALUE = 7, 11, 15, 17, 70
@@ -24,27 +19,18 @@ LINES = [f"line {number} {'x' * 20}" for number in range(60)]
 @pytest.fixture
 def two() -> Replicated:
     """Make two replicas of a partition with sixty one-line batches, in segments of about ten batches."""
-    both = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-    both.engine.create_topic("orders")
-    for line in LINES:
-        both.append(line + "\n")
+    both = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
+    both.append_each(LINES)
     both.partition().sync()
     for root in both.roots:
         both.disks.sync_all(root)
     return both
 
 
-def scrub(two: Replicated) -> list[ScrubFinding]:
-    found: list[ScrubFinding] = []
-    assert two.engine.scrubber.run(tell=found.append)
-    return found
-
-
 def test_an_empty_partition_has_nothing_to_heal():
     """An empty partition has no finding, although the follower's leader epoch file is empty."""
-    two = Replicated()
-    two.engine.create_topic("orders")
-    assert [] == scrub(two)
+    two = with_orders()
+    assert [] == two.scrub()
 
 
 def batches(two: Replicated, number: int = 1) -> list[int]:
@@ -60,7 +46,7 @@ def batches(two: Replicated, number: int = 1) -> list[int]:
 
 def test_nothing_is_found_where_nothing_is_damaged(two):
     """A scrub reads all replicas, and finds nothing in undamaged ones."""
-    assert [] == scrub(two)
+    assert [] == two.scrub()
     logs = two.engine.controller.logs(two.partition().name).values()
     assert two.engine.scrubber.counts.read_bytes >= sum(log.parts.state.log_bytes() for log in logs)
 
@@ -73,18 +59,18 @@ def test_a_flipped_bit_is_healed_wherever_it_is(two, number, at, which):
     good = two.files(3 - number)
     flip(two, number, batches(two)[which] + at, mask=4)
     assert LINES == two.lines()
-    (found,) = [one for one in scrub(two) if one.finding.file.name == LOG] or [None]
+    (found,) = [one for one in two.scrub() if one.finding.file.name == LOG] or [None]
     if found is not None:  # Otherwise the read above has started the healing.
         assert str(two.roots[2 - number]) == found.healed_from
     assert good == two.files(number)
-    assert [] == scrub(two)
+    assert [] == two.scrub()
 
 
 def test_what_was_healed_is_on_the_disk(two):
     """Healed bytes are synced; otherwise a power loss would bring the damage back."""
     good = two.files(2)[LOG]
     flip(two, 1, batches(two)[3] + VALUE)
-    scrub(two)
+    two.scrub()
     two.disk(1).crash(keep=0.0)
     assert good == two.files(1)[LOG]
     two.open()
@@ -96,7 +82,7 @@ def test_each_replica_heals_the_other(two):
     places = batches(two)
     for number, at in enumerate(places):
         flip(two, 1 + number % 2, at + VALUE)
-    assert len(places) == len([one for one in scrub(two) if one.healed_from])
+    assert len(places) == len([one for one in two.scrub() if one.healed_from])
     assert good == two.files(1) == two.files(2)
 
 
@@ -107,7 +93,7 @@ def test_a_damaged_replica_heals_nothing(two):
         flip(two, number, third + VALUE, mask=number)
     flip(two, 1, fourth + VALUE)
     before = [two.files(number)[LOG][third:fourth] for number in (1, 2)]
-    found = scrub(two)
+    found = two.scrub()
     assert {None: 2, str(two.roots[1]): 1} == Counter(one.healed_from for one in found)
     assert before == [two.files(number)[LOG][third:fourth] for number in (1, 2)]
     assert 2 == two.engine.scrubber.counts.damaged
@@ -119,7 +105,7 @@ def test_a_wiped_stretch_is_healed_batch_by_batch(two):
     first, last = batches(two)[1], batches(two)[5]
     for filling in (bytes(last - first), good[LOG][: last - first]):
         write(two, 1, first + 20, filling)
-        assert all(one.healed_from for one in scrub(two))
+        assert all(one.healed_from for one in two.scrub())
         assert good == two.files(1)
 
 
@@ -132,9 +118,9 @@ def test_an_index_is_made_again(two, kind, number):
     for segment in (log.chain.segments[0], log.chain.active):
         flip(two, number, 6, name=f"{segment.base_offset:020}.{kind}", mask=64)
     assert LINES == two.lines()
-    assert 2 == len([one for one in scrub(two) if one.healed_from])
+    assert 2 == len([one for one in two.scrub() if one.healed_from])
     assert good == two.files(number)
-    assert [] == scrub(two)
+    assert [] == two.scrub()
 
 
 def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
@@ -142,7 +128,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
     good = two.files(1)
     for number in (1, 2):
         flip(two, number, 5, name=f"{0:020}.index", mask=number)
-    assert ["its batches"] * 2 == [one.healed_from for one in scrub(two)]
+    assert ["its batches"] * 2 == [one.healed_from for one in two.scrub()]
     assert good[f"{0:020}.index"] == two.files(1)[f"{0:020}.index"] == two.files(2)[f"{0:020}.index"]
     assert LINES == two.lines()
 
@@ -152,11 +138,11 @@ def test_appends_continue_after_healing(two):
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
     flip(two, 1, VALUE, name=f"{active.base_offset:020}.log")
-    scrub(two)
+    two.scrub()
     for number in range(20):
         two.append(f"more {number}\n")
     assert two.files(1) == two.files(2)
-    assert [] == scrub(two)
+    assert [] == two.scrub()
 
 
 def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
@@ -177,7 +163,7 @@ def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
 
     monkeypatch.setattr(type(file), "pread", read)
     monkeypatch.setattr(type(file), "pwrite", rewrite)
-    found = scrub(two)
+    found = two.scrub()
     assert {"the disk cannot read it"} == {one.finding.cause for one in found}
     assert set() == bad
     assert two.files(1) == two.files(2)
@@ -187,7 +173,7 @@ def test_a_refused_write_of_a_scrub_is_reported(two):
     """If the disk refuses the write, the refusal is reported, and the partition stays online."""
     flip(two, 2, batches(two)[1] + VALUE)
     two.disk(2).fail("pwrite", suffix=LOG)
-    (found,) = scrub(two)
+    (found,) = two.scrub()
     assert found.healed_from is None
     assert "rewriting it failed" in found.finding.cause
     assert LINES == two.lines()
@@ -200,12 +186,12 @@ def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
     flip(two, 1, batches(two)[1] + VALUE)
     flip(two, 1, 5, name=f"{0:020}.index", mask=64)
     two.disk(1).fail("sync" if step % 2 else "write_bytes", number=errno.EIO, times=1 + step // 2)
-    scrub(two)
+    two.scrub()
     two.crash(keep=0.5)
     assert LINES == two.lines()
     two.engine.catch_up()
-    scrub(two)
-    assert [] == scrub(two)
+    two.scrub()
+    assert [] == two.scrub()
     assert good[LOG] == two.files(1)[LOG]
 
 
@@ -216,34 +202,8 @@ def test_an_entry_that_points_beyond_the_log_is_found(two, kind):
     slots = (active.offset_index if kind == "index" else active.time_index).slots
     last = slots.used_bytes - (4 if kind == "index" else 2)
     flip(two, 1, last, name=f"{active.base_offset:020}.{kind}", mask=32)
-    assert [str(two.roots[1])] == [one.healed_from for one in scrub(two)]
+    assert [str(two.roots[1])] == [one.healed_from for one in two.scrub()]
     assert two.files(1) == two.files(2)
-
-
-def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
-    """Logs are compacted separately, so a batch that only one log has is no damage, and is not copied alone.
-
-    A damaged replica is copied as a whole: see `tests/replication/replicas/healing/test_renewal.py`.
-    """
-    both = Replicated(cleanup_policy=("compact",), internal_segment_bytes=1000, min_cleanable_dirty_ratio=0.0)
-    both.engine.create_topic("orders")
-    for number in range(60):
-        key = b"%d" % number if number < 5 else b"%d" % (number % 7 + 100)
-        both.partition().append(batch(b"value %02d" % number, key=key, timestamp=1 + number))
-    leader, follower = (both.engine.controller.logs(both.partition().name)[number] for number in (1, 2))
-    follower.roles.follow_high_watermark(follower.log_end_offset)
-    clean(follower, plan_cleaning(follower, both.clock()), now=both.clock(), map_bytes=1 << 16)
-    mine, theirs = follower.chain.segments[0], leader.chain.segments[0]
-    assert 0 < mine.size < theirs.size
-    assert [] == scrub(both)
-    good = theirs.log.pread(1 << 20, Position(0))
-    last = mine.find_batch(4, mine.size)
-    assert last is not None
-    flip(both, 2, last.position + VALUE)
-    assert ["/a"] == [one.healed_from for one in scrub(both)]
-    assert good == theirs.log.pread(1 << 20, Position(0))
-    assert both.files(1)[LOG] == both.files(2)[LOG]
-    assert [] == scrub(both)
 
 
 @pytest.mark.parametrize("cause", ["its directory is left out", "flushing failed"])
@@ -257,7 +217,7 @@ def test_a_partition_that_is_offline_is_a_finding(cause):
         made.engine.controller.logs(name)[2].parts.mark_offline(cause)
     else:
         made.reopen(DISKS[0], left_out=(DISKS[1],))
-    (found,) = scrub(made)
+    (found,) = made.scrub()
     offline = made.partition(name).status().offline
     assert (str(name), f"not scrubbed to its end: {offline}") == (
         str(found.finding.file),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.flips import flip, path_of
 from tests.doubles.records import batch
-from tests.doubles.replicated import Replicated
+from tests.doubles.replicated import Replicated, with_orders
 from tests.replication.scrub.test_damage_table import DAMAGES, Damaged
 from topicfs.replication.replicas.rules.follower import catch_up
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -22,8 +22,7 @@ PRODUCER = ProducerId(7)
 @pytest.fixture
 def two() -> Replicated:
     """Make two replicas with aborted transactions in several segments."""
-    both = Replicated(internal_segment_bytes=600)
-    both.engine.create_topic("orders")
+    both = with_orders(internal_segment_bytes=600)
     logs = both.engine.controller.logs(both.partition().name)
     for number in range(12):
         _append_aborted(logs[1], number)
@@ -51,9 +50,7 @@ def _append_aborted(log: Log, number: int) -> None:
 
 def scrub(two: Replicated) -> list[tuple[str, str | None]]:
     """Scrub; return the damaged files, and the source from which each was healed."""
-    found: list[tuple[str, str | None]] = []
-    assert two.engine.scrubber.run(tell=lambda one: found.append((one.finding.file.name, one.healed_from)))
-    return found
+    return [(one.finding.file.name, one.healed_from) for one in two.scrub()]
 
 
 def named(two: Replicated, number: int, suffix: str) -> dict[str, bytes]:

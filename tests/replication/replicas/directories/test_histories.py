@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import append_lines
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from tests.doubles.several_disks import SeveralDisks, break_disk, opened
-from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
 from topicfs.replication.replicas.directories.state_file import (
     ReplicaFile,
@@ -34,8 +33,7 @@ A, B, C = Path("/a"), Path("/b"), Path("/c")
 
 def two_with(text: str) -> Replicated:
     """Return two cleanly closed directories with a topic that has the lines of `text`."""
-    two = Replicated()
-    two.engine.create_topic("orders")
+    two = with_orders()
     two.append(text)
     two.engine.close()
     return two
@@ -72,14 +70,12 @@ def end_by_kill(_: Replicated) -> None:
 @pytest.mark.parametrize("end", [end_in_order, end_by_kill])
 @pytest.mark.parametrize("how", ["not named", "not readable"])
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
-    end: Callable[[Replicated], None], how: str
+    two: Replicated, end: Callable[[Replicated], None], how: str
 ) -> None:
     """A start without a directory that may have more records is refused and changes nothing.
 
     The refusal names the directory and the remedy. With `--without` the start succeeds.
     """
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     end(two)
     if how == "not readable":
@@ -157,13 +153,11 @@ def test_reading_needs_no_consent() -> None:
 
 
 @pytest.mark.parametrize("there", [*combinations((A, B, C), 2), *combinations((A, B, C), 1)])
-def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) -> None:
+def test_more_than_half_of_three_serve_without_consent(three: Replicated, there: tuple[Path, ...]) -> None:
     """Two of three directories serve without consent: at least one of any two has the newest state.
 
     A single directory needs consent.
     """
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     three.append("a\n")
     three.engine.close()
     if len(there) == 1:
@@ -184,13 +178,11 @@ def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) 
     assert three.files(1) == three.files(2) == three.files(3)
 
 
-def test_a_fork_of_two_against_one_is_refused() -> None:
+def test_a_fork_of_two_against_one_is_refused(three: Replicated) -> None:
     """If one of three directories served alone by consent, and later the other two served, a start is refused.
 
     Such histories are a fork.
     """
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     three.engine.close()
     three.open(A, left_out=(B, C))
     three.append("a\n")
@@ -231,8 +223,8 @@ class KilledError(BaseException):
 
 def killed(
     all_of: Replicated, monkeypatch: pytest.MonkeyPatch, writes: int, act: Callable[[], object]
-) -> bool:
-    """Kill the process after `writes` copies of the state file were written. Return whether that many were written."""
+) -> None:
+    """Kill the process after `writes` copies of the state file were written."""
     left, write = writes, ReplicaDirectory.write
     kept: list[SeveralDisks] = []
 
@@ -248,7 +240,6 @@ def killed(
         patched.setattr(ReplicaDirectory, "write", write_or_die)
         act()
     all_of.disks = kept[0] if kept else all_of.disks
-    return bool(kept)
 
 
 @pytest.mark.parametrize("alone", [A, B])
@@ -304,10 +295,10 @@ def test_a_kill_while_a_set_is_made_loses_no_topic(writes: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("operation", ["rename", "sync_directory"])
-def test_a_directory_that_fails_while_it_records_a_run_forks_nothing(operation: str) -> None:
+def test_a_directory_that_fails_while_it_records_a_run_forks_nothing(
+    three: Replicated, operation: str
+) -> None:
     """A directory that fails while it records a run has the older history, even if the record reached its disk."""
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     break_disk(three.disk(3))
     suffix = "/b" if operation == "sync_directory" else "topicfs.replicas.tmp"
     three.disk(2).fail(operation, times=1_000_000, suffix=suffix, after=1)
@@ -322,10 +313,8 @@ def test_a_directory_that_fails_while_it_records_a_run_forks_nothing(operation: 
     assert (["a"], (1, 2, 3)) == (three.lines(), three.in_sync())
 
 
-def test_a_failure_of_all_directories_forks_nothing() -> None:
+def test_a_failure_of_all_directories_forks_nothing(two: Replicated) -> None:
     """After both directories failed, they serve only when both are back; then they have all acknowledged records."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(1))
     two.append("b\n")
@@ -372,8 +361,7 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
     The lost disk may have had more records.
     """
     two = two_with("a\n")
-    two.disks.disks[B] = SimulatedDisk()
-    two.disks.sync_directory(Path("/"))
+    two.replace_disk(2)
     refused(two, MissingReplicasError, match=r"^/b \(another disk\) may have later records")
     two.open(left_out=(B,))
     two.engine.catch_up()
@@ -389,8 +377,7 @@ def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
     two.open(B, left_out=(A,))
     two.append("b\n")
     two.engine.close()
-    two.disks.disks[B] = SimulatedDisk()
-    two.disks.sync_directory(Path("/"))
+    two.replace_disk(2)
     two.disks.make_directory(B)
     for name in (".lock", "meta.properties.tmp"):
         two.disks.write_bytes(B / name, b"version=1\n")
@@ -404,8 +391,7 @@ def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
 def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """Only a start that fills an empty disk logs that it does. A refused or read-only start fills no disk."""
     two = two_with("a\n")
-    two.disks.disks[B] = SimulatedDisk()
-    two.disks.sync_directory(Path("/"))
+    two.replace_disk(2)
     refused(two, MissingReplicasError)
     two.open(read_only=True).close()
     line = "/b: another, empty disk; its replicas are copied again"
@@ -481,7 +467,7 @@ def test_a_replaced_disk_gets_its_replicas_again_after_an_unclean_election() -> 
     two.reopen()
     assert (2,) == two.in_sync()
     two.engine.close()
-    two.disks.disks[B] = SimulatedDisk()
+    two.replace_disk(2)
     two.disks.make_directory(B)
     two.open(left_out=(B,))
     two.engine.elect_unclean(ORDERS, str(A))

@@ -100,10 +100,8 @@ def test_a_partition_that_is_in_two_directories_is_refused():
         two.open()
 
 
-def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
+def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(three, monkeypatch):
     """If a second disk fails while a first failure is recorded, the remaining directories agree on the state."""
-    three = Replicated(3, replicas=3)
-    three.engine.create_topic("orders")
     one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))
     write = one.write
 
@@ -120,10 +118,8 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
     assert (1,) == three.in_sync()
 
 
-def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(monkeypatch):
+def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(two, monkeypatch):
     """An append succeeds even if another thread notices a directory's failure at the same time as the append."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.engine._replica_dirs[ReplicaId(2)].fail("failed, as another thread has noticed")
     break_disk(two.disk(2))
     monkeypatch.setattr(ReplicaDirectory, "serves", property(lambda _: True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.replicated import Replicated
+from tests.doubles.replicated import Replicated, with_orders
 from tests.doubles.several_disks import break_disk
 from topicfs.storage.checkpoints.partition_metadata import encode_partition_metadata
 from topicfs.storage.disk.names import PARTITION_METADATA, TOPIC_SETTINGS
@@ -16,8 +16,7 @@ OTHER = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 @pytest.fixture
 def two() -> Replicated:
-    both = Replicated()
-    both.engine.create_topic("orders")
+    both = with_orders()
     both.append("one\n")
     return both
 
@@ -96,10 +95,8 @@ def test_a_topic_id_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two
     """A scrub restores a lost topic id file from the id that the engine has in memory."""
     good = two.disks.read_bytes(path(two, 2))
     lose(two, 2, content)
-    found = []
-    assert two.engine.scrubber.run(tell=found.append)
     assert [("/b/orders-0/partition.metadata", "memory")] == [
-        (str(one.finding.file), one.healed_from) for one in found
+        (str(one.finding.file), one.healed_from) for one in two.scrub()
     ]
     assert good == two.disks.read_bytes(path(two, 2))
     assert 1 == two.engine.scrubber.counts.files_healed

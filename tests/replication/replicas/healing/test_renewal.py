@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
+from itertools import count
 
 import pytest
 
 from tests.doubles.flips import flip
-from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.mortal_disk import End
 from tests.doubles.powered_replicas import PoweredReplicas
 from tests.doubles.records import batch, read_records
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
-from topicfs.replication.scrub.findings import ScrubFinding
 from topicfs.storage.compaction.cleaner import clean
 from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
 from topicfs.storage.duties.log_cleaner import plan_cleaning
@@ -23,7 +23,6 @@ from topicfs.storage.model import Position
 
 VALUE = 70
 """Position of the record's value in a batch."""
-KEEP = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}
 
 
 def filled(both: Replicated, records: int = 60) -> Replicated:
@@ -73,12 +72,6 @@ def damage(both: Replicated, number: int, offset: int = 4) -> None:
     flip(both, number, found.position + VALUE, name=f"{segment.base_offset:020}.log")
 
 
-def scrub(both: Replicated) -> list[ScrubFinding]:
-    found: list[ScrubFinding] = []
-    assert both.engine.scrubber.run(tell=found.append)
-    return found
-
-
 def logs(both: Replicated, number: int) -> dict[int, bytes]:
     """Return a replica's segments that are not empty after compaction, by base offset."""
     segments = both.engine.controller.logs(ORDERS)[number].chain.segments
@@ -98,21 +91,26 @@ def copies_on_the_way(both: Replicated) -> list[str]:
 
 
 def test_a_follower_is_copied_from_the_leader(both):
-    """A damaged follower gets the leader's files byte for byte. The follower stays in sync, even after a restart."""
+    """A damaged follower gets the leader's files byte for byte. The follower stays in sync, even after a restart.
+
+    Logs are compacted separately, so a batch that only one log has is no damage, and is not copied alone.
+    """
     before, epoch = newest(both), both.partition().state.leader_epoch
-    assert logs(both, 1) != logs(both, 2)
+    leaders = logs(both, 1)
+    assert leaders != logs(both, 2)
+    assert [] == both.scrub()
     damage(both, 2)
     assert before == newest(both)
-    assert ["/a"] == [one.healed_from for one in scrub(both)]
+    assert ["/a"] == [one.healed_from for one in both.scrub()]
     assert (1, 0) == (both.engine.scrubber.counts.batches_healed, both.engine.scrubber.counts.damaged)
-    assert logs(both, 1) == logs(both, 2)
+    assert leaders == logs(both, 1) == logs(both, 2)
     assert ((1, 2), 1, epoch) == (both.in_sync(), both.leader(), both.partition().state.leader_epoch)
-    assert [] == copies_on_the_way(both) == scrub(both)
+    assert [] == copies_on_the_way(both) == both.scrub()
     both.partition().append(batch(b"more", key=b"more", timestamp=99))
     assert logs(both, 1) == logs(both, 2)
     both.reopen()
     assert {**before, b"more": b"more"} == newest(both)
-    assert ((1, 2), []) == (both.in_sync(), scrub(both))
+    assert ((1, 2), []) == (both.in_sync(), both.scrub())
 
 
 def test_if_the_leader_is_damaged_another_replica_leads(both):
@@ -120,12 +118,12 @@ def test_if_the_leader_is_damaged_another_replica_leads(both):
     before, epoch = newest(both), both.partition().state.leader_epoch
     damage(both, 1)
     assert before == newest(both)
-    assert ["/b"] == [one.healed_from for one in scrub(both)]
+    assert ["/b"] == [one.healed_from for one in both.scrub()]
     assert ((1, 2), 2, epoch + 1) == (both.in_sync(), both.leader(), both.partition().state.leader_epoch)
     assert logs(both, 1) == logs(both, 2)
     assert before == newest(both)
     assert 1 == both.engine.elect_preferred()
-    assert (before, [], 1) == (newest(both), scrub(both), both.leader())
+    assert (before, [], 1) == (newest(both), both.scrub(), both.leader())
 
 
 def test_of_three_replicas_only_the_damaged_one_is_copied(both):
@@ -137,7 +135,7 @@ def test_of_three_replicas_only_the_damaged_one_is_copied(both):
     before = newest(three)
     others = logs(three, 1), logs(three, 3)
     damage(three, 2)
-    assert ["/a"] == [one.healed_from for one in scrub(three)]
+    assert ["/a"] == [one.healed_from for one in three.scrub()]
     assert (*others, others[0]) == (logs(three, 1), logs(three, 3), logs(three, 2))
     assert ((1, 2, 3), before) == (three.in_sync(), newest(three))
 
@@ -147,7 +145,7 @@ def test_a_damaged_replica_without_a_sound_source_stays(both):
     damage(both, 1, 20)  # Compaction has removed this record from the other replica.
     damage(both, 2, 4)  # The batches after this record's batch differ.
     before = logs(both, 1), logs(both, 2)
-    found = scrub(both)
+    found = both.scrub()
     assert {None} == {one.healed_from for one in found}
     assert all("no other replica in sync is free of damage" in one.finding.cause for one in found)
     assert before == (logs(both, 1), logs(both, 2))
@@ -164,7 +162,7 @@ def test_a_replica_that_is_offline_is_no_source(both):
     flip(both, 1, found.position + 15, name=f"{segment.base_offset:020}.log")
     log.parts.mark_offline("flushing failed")
     before = logs(both, 2)
-    damaged, unread = scrub(both)
+    damaged, unread = both.scrub()
     assert (None, None) == (damaged.healed_from, unread.healed_from)
     assert "not scrubbed to its end: flushing failed" == unread.finding.cause
     assert before == logs(both, 2)
@@ -188,7 +186,7 @@ def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_lea
         return sound
 
     monkeypatch.setattr(renewals, "_is_sound", look_and_delete)
-    assert [None] == [one.healed_from for one in scrub(both)]
+    assert [None] == [one.healed_from for one in both.scrub()]
     if anew:
         assert (1, 0) == (both.leader(), both.partition().state.leader_epoch)
         assert (
@@ -203,7 +201,7 @@ def test_a_follower_alone_in_sync_has_no_source(both):
     assert (2,) == both.in_sync()
     damage(both, 2)
     before = logs(both, 2)
-    (found,) = scrub(both)
+    (found,) = both.scrub()
     assert "no other replica in sync" in found.finding.cause
     assert before == logs(both, 2)
 
@@ -216,13 +214,13 @@ def test_a_copy_on_a_full_disk_is_deleted(both):
     damage(both, 2)
     before = logs(both, 2)
     both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
-    (found,) = scrub(both)
+    (found,) = both.scrub()
     assert found.healed_from is None
     assert "not copied again from another replica: " in found.finding.cause
     assert before == logs(both, 2)
     assert ((1, 2), []) == (both.in_sync(), copies_on_the_way(both))
     both.disk(2).heal()
-    assert ["/a"] == [one.healed_from for one in scrub(both)]
+    assert ["/a"] == [one.healed_from for one in both.scrub()]
 
 
 def test_appends_continue_while_it_is_copied(both, monkeypatch):
@@ -239,7 +237,7 @@ def test_appends_continue_while_it_is_copied(both, monkeypatch):
         both.partition().append(batch(b"behind", key=b"more", timestamp=99))
 
     monkeypatch.setattr(renewals, "_copy", copy_beside_appends)
-    assert ["/a"] == [one.healed_from for one in scrub(both)]
+    assert ["/a"] == [one.healed_from for one in both.scrub()]
     assert {**before, b"more": b"behind"} == newest(both)
     assert logs(both, 1) == logs(both, 2)
 
@@ -280,7 +278,7 @@ def test_a_change_that_makes_the_copy_useless_ends_the_copying(both, monkeypatch
             copy(source, log)
 
     monkeypatch.setattr(renewals, "_copy", copy_and_change)
-    (found,) = scrub(both)
+    (found,) = both.scrub()
     assert found.healed_from is None
     assert reason in found.finding.cause
     assert [] == copies_on_the_way(both)
@@ -305,7 +303,7 @@ def test_neither_log_is_compacted_meanwhile_and_both_are_again_afterwards(both, 
         copy(source, log)
 
     monkeypatch.setattr(renewals, "_copy", look_and_copy)
-    scrub(both)
+    both.scrub()
     assert [0, 0] == found
     assert [1, 1] == [len(one._compacted()) for one in cleaners]
 
@@ -329,7 +327,7 @@ def test_a_reader_that_finds_damage_starts_the_copying(both):
     assert (1, True) == (both.leader(), logs(both, 1) != logs(both, 2))
     both.engine.heal()
     assert (2, True) == (both.leader(), logs(both, 1) == logs(both, 2))
-    assert ([], before) == (scrub(both), newest(both))
+    assert ([], before) == (both.scrub(), newest(both))
 
 
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
@@ -339,31 +337,23 @@ def test_an_interrupted_copying_loses_no_record(end: End, leads: bool):
 
     A later scrub heals the damaged replica.
     """
-    step = 0
-    while True:
+    for step in count(step=1 if end is End.KILL else 2):
         two = filled(PoweredReplicas(2, seed=step, **settings()), 25)
         before = newest(two)
         damage(two, 1 if leads else 2)
-        two.supply.steps_left = step
-        try:
-            scrub(two)
-        except Killed:
-            interrupted = True
-        else:
-            interrupted = False
-        two.lose_power(KEEP[end])
+        interrupted = two.dies(two.scrub, step)
+        two.lose_power(end)
         two.open()
         assert before == newest(two), step
         two.engine.catch_up()
         assert before == newest(two), step
         assert (1, 2) == two.in_sync(), step
-        assert all(one.healed_from for one in scrub(two)), step
-        assert [] == scrub(two) == copies_on_the_way(two), step
+        assert all(one.healed_from for one in two.scrub()), step
+        assert [] == two.scrub() == copies_on_the_way(two), step
         assert before == newest(two), step
         two.partition().append(batch(b"more", key=b"more", timestamp=99))
         two.reopen()
         assert {**before, b"more": b"more"} == newest(two), step
         if not interrupted:
             break
-        step += 1 if end is End.KILL else 2
     assert step > 30

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.doubles.replicated import ORDERS, Replicated
+import pytest
+
+from tests.doubles.replicated import ORDERS
 from tests.doubles.several_disks import break_disk
 from topicfs.replication.replicas.rules.follower import diverging, truncation_point
 from topicfs.replication.replicas.rules.state import ReplicaId
@@ -29,34 +31,35 @@ def cut(
         cuts.append(end)
 
 
-def test_a_follower_that_only_lacks_records_continues():
-    """A follower in the leader's epoch truncates nothing if its log is not longer than the leader's log."""
-    assert [] == cut(entries((0, 0)), 10, entries((0, 0)), 10)
-    assert [] == cut(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8)
-    assert [] == cut(entries((0, 0)), 10, (), 0)
+@pytest.mark.parametrize(
+    ("leader", "leader_end", "follower", "end", "cuts"),
+    [
+        pytest.param(entries((0, 0)), 10, entries((0, 0)), 10, [], id="equal logs"),
+        pytest.param(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8, [], id="a log that only lacks records"),
+        pytest.param(entries((0, 0)), 10, (), 0, [], id="an empty log"),
+        pytest.param(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2, [1], id="KIP-101, scenario 2"),
+        pytest.param(entries((0, 0), (2, 20)), 30, entries((0, 0), (1, 15)), 25, [15], id="KIP-279"),
+        pytest.param(
+            entries((0, 0), (4, 10), (5, 30)),
+            40,
+            entries((0, 0), (1, 10), (2, 12), (3, 14)),
+            16,
+            [10],
+            id="KIP-279, several epochs that the leader never saw",
+        ),
+    ],
+)
+def test_a_follower_is_truncated_where_its_log_diverges(leader, leader_end, follower, end, cuts):
+    """A follower is truncated, epoch by epoch, to the end of the last epoch that both know.
 
-
-def test_kip_101_scenario_1_high_watermark_truncation_followed_by_immediate_leader_election():
-    """If a leader fails just after its follower restarted with an old high watermark, nothing is truncated.
-
-    The follower had offset 1 of the leader's epoch. Before leader epochs existed, it would have truncated its log to
-    its high watermark and lost that record.
+    A follower whose epochs the leader knows truncates nothing if its log is not longer. Equal logs are also the case of
+    KIP-101, scenario 1: the leader fails just after its follower restarted with an old high watermark.
     """
-    assert [] == cut(entries((0, 0)), 2, entries((0, 0)), 2)
+    assert cuts == cut(leader, leader_end, follower, end)
 
 
-def test_kip_101_scenario_2_replica_divergence_on_restart_after_multiple_hard_failures():
-    """After both replicas lose power, the one with the shorter log leads in a new epoch.
-
-    The other replica is truncated to the start of this epoch.
-    """
-    assert [1] == cut(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2)
-
-
-def test_kip_101_scenario_2_on_two_disks():
+def test_kip_101_scenario_2_on_two_disks(two):
     """Scenario 2 with real logs: the follower kept a record that its leader lost. In the end the files are equal."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     two.partition().sync()
     two.append("b\n")
@@ -68,16 +71,8 @@ def test_kip_101_scenario_2_on_two_disks():
     assert two.files(1) == two.files(2)
 
 
-def test_kip_279_fast_leader_failover():
-    """A follower that led in an epoch unknown to the leader is truncated to the last epoch that both know."""
-    leader, follower = entries((0, 0), (2, 20)), entries((0, 0), (1, 15))
-    assert [15] == cut(leader, 30, follower, 25)
-
-
-def test_kip_101_scenario_1_on_two_disks():
+def test_kip_101_scenario_1_on_two_disks(two):
     """Scenario 1 with real logs: a follower killed before it knew the high watermark leads alone and lacks nothing."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     two.append("b\n")
     assert 0 == two.engine.controller.logs(ORDERS)[ReplicaId(2)].high_watermark
@@ -86,19 +81,15 @@ def test_kip_101_scenario_1_on_two_disks():
     assert ["a", "b"] == two.lines()
 
 
-def test_kip_279_on_two_disks():
+def test_kip_279_on_two_disks(two):
     """With real logs, a replica that led between two epochs of the leader loses its own record; both are equal."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     for leader, line in ((1, "b"), (2, "c"), (1, "d")):
         other = 3 - leader
         two.disk(leader).heal()
-        two.forget_failures()
-        two.engine.maintenance(two.clock())
+        two.retry()
         break_disk(two.disk(other))
-        two.forget_failures()
-        two.engine.maintenance(two.clock())
+        two.retry()
         if two.leader() != leader:
             two.engine.elect_unclean(ORDERS, str(two.roots[leader - 1]))
         two.append(f"{line}\n")
@@ -109,30 +100,20 @@ def test_kip_279_on_two_disks():
     assert two.files(1) == two.files(2)
 
 
-def test_kip_279_several_epochs_that_the_leader_never_saw():
-    """The follower is truncated epoch by epoch, until it reaches an epoch that the leader knows."""
-    leader, follower = entries((0, 0), (4, 10), (5, 30)), entries((0, 0), (1, 10), (2, 12), (3, 14))
-    assert [10] == cut(leader, 40, follower, 16)
-
-
 def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
     """If the follower led last, the leader answers the follower's higher epoch with the end of the leader's log."""
     assert EpochEnd(3, Offset(7)) == diverging(entries((3, 0)), Offset(7), 9, Offset(12))
 
 
-def test_an_unclean_election_truncates_the_other_replica():
+def test_an_unclean_election_truncates_the_other_replica(two):
     """After a requested unclean election the other replica is truncated to the offset at which the new epoch began."""
-    two = Replicated()
-    two.engine.create_topic("orders")
     two.append("a\n")
     break_disk(two.disk(2))
     two.append("b\n")
     two.disk(2).heal()
     break_disk(two.disk(1))
-    two.forget_failures()
-    two.engine.maintenance(two.clock())
-    two.forget_failures()
-    two.engine.maintenance(two.clock())
+    two.retry()
+    two.retry()
     assert two.leader() is None or (1,) == two.in_sync()
     two.engine.elect_unclean(ORDERS, str(two.roots[1]))
     assert 2 == two.leader()
