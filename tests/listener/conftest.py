@@ -11,8 +11,11 @@ import pytest
 from testing.broker.broker import Broker, running_broker
 from testing.broker.libraries import Java, UnavailableError, find_java
 from tests.doubles.certificates import Certificates
+from tests.listener.daemon import Daemon
 from tests.listener.serving import Served, serve
 from topicfs.listener.limits import ListenerLimits
+from topicfs.listener.security.files import SecurityFiles
+from topicfs.listener.security.users import entry
 
 
 @pytest.fixture
@@ -33,6 +36,35 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 def served(start: Callable[..., Served]) -> Served:
     """A new served directory. Its listener soon disconnects a stalled client."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """A function that starts `topicfs serve` with options. After the test the processes are killed."""
+    started: list[Daemon] = []
+
+    def begin(*options: str, **how: str) -> Daemon:
+        started.append(Daemon(tmp_path, *options, **how))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.process.kill()
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A file of users: alice, with the password `alice-secret`."""
+    path = tmp_path / "users"
+    path.touch(mode=0o600)
+    path.write_text(entry("alice", "alice-secret"))
+    return path
+
+
+@pytest.fixture
+def guarded(start: Callable[..., Served], users: Path) -> Served:
+    """A served directory that requires the password of a user."""
+    return start(security=SecurityFiles(users=users), limits=ListenerLimits(stall_seconds=5.0))
 
 
 @pytest.fixture(scope="session")

@@ -12,25 +12,13 @@ from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, Served
 from tests.listener.test_hostile_frames import SOFTWARE, head, sample, serves
 from topicfs.cluster.protocol.sasl import PASSWORD_MECHANISMS
-from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.requests.table import REQUESTS
-from topicfs.listener.security.files import SecurityFiles
-from topicfs.listener.security.users import entry
 from topicfs.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from topicfs.protocol.scram import encode
 
 WRONG = "Authentication failed: Invalid username or password"
 INVALID = "Authentication failed during authentication due to invalid credentials with SASL mechanism "
 TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got "
-
-
-@pytest.fixture
-def guarded(start: Callable[..., Served], tmp_path: Any) -> Served:
-    """A served directory whose only user is alice, with the password `alice-secret`."""
-    path = tmp_path / "users"
-    path.write_text(entry("alice", "alice-secret"))
-    path.chmod(0o600)
-    return start(security=SecurityFiles(users=path), limits=ListenerLimits(stall_seconds=5.0))
 
 
 def handshake(client: RawClient, mechanism: str, version: int = 1) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,32 +16,20 @@ import pytest
 
 import topicfs
 from tests.doubles.waiting import wait_until
+from tests.listener.daemon import PROGRAM, TIMEOUT_SECONDS, Daemon, mounted
 from tests.listener.serving import RawClient
 from tests.listener.test_clients import kcat
 
-TIMEOUT_SECONDS = 60
-PROGRAM = str(Path(sys.executable).with_name("topicfs"))
 
-
-def test_serve(tmp_path: Path) -> None:
+def test_serve(daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     """`topicfs serve` starts in an empty directory and ends cleanly. The next start has the records of the first."""
     for expected in ([], ["hello"]):
-        process = subprocess.Popen(
-            [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[-1]
-        client = RawClient(address)
-        client.topic("t")
-        client.close()
-        assert expected == kcat("-C", "-b", address, "-t", "t", "-e", "-q").splitlines()
-        kcat("-P", "-b", address, "-t", "t", lines=["hello"])
-        process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(TIMEOUT_SECONDS)
-        process.stdout.close()
+        server = daemon()
+        with closing(RawClient(server.address)) as client:
+            client.topic("t")
+        assert expected == kcat("-C", "-b", server.address, "-t", "t", "-e", "-q").splitlines()
+        kcat("-P", "-b", server.address, "-t", "t", lines=["hello"])
+        assert 0 == server.end()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
@@ -65,56 +53,43 @@ def test_the_topics_of_a_served_directory(tmp_path: Path) -> None:
         subprocess.run(command, check=True, timeout=TIMEOUT_SECONDS)
 
 
-def test_metrics(tmp_path: Path) -> None:
+def test_metrics(daemon: Callable[..., Daemon], tmp_path: Path) -> None:
     """`topicfs serve --metrics` serves the listener's metrics, and refuses a port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        command = [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0", "--metrics"]
-        refused = subprocess.run(
-            [*command, str(port)], capture_output=True, text=True, cwd=tmp_path, check=False
-        )
+        command = [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0", "--metrics", str(port)]
+        refused = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert 1 == refused.returncode
     assert f"--metrics 127.0.0.1:{port}: Address already in use" in refused.stderr
     assert not (tmp_path / "data").exists()
-    process = subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert process.stdout is not None
-    client = RawClient(process.stdout.readline().split()[-1])
-    address = process.stdout.readline().split()[-1]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
+    server = daemon("--metrics", "0")
+    metrics = f"http://{server.read_address()}/metrics"
+    with (
+        closing(RawClient(server.address)),
+        urllib.request.urlopen(metrics, timeout=TIMEOUT_SECONDS) as answer,
+    ):
         assert b"\ntopicfs_listener_connections 1.0\n" in answer.read()
-    client.close()
-    process.send_signal(signal.SIGTERM)
-    assert 0 == process.wait(TIMEOUT_SECONDS)
-    process.stdout.close()
+    assert 0 == server.end()
 
 
-def test_settings_that_are_reloaded(tmp_path: Path) -> None:
-    """After SIGHUP new topics get the reloaded settings. If there is no --config, SIGHUP ends the listener cleanly."""
+def test_settings_that_are_reloaded(daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    """After SIGHUP new topics get the reloaded settings."""
     file = tmp_path / "server.properties"
     file.write_text("auto.create.topics.enable=false\n")
-    for options in (["--config", "server.properties"], []):
-        process = subprocess.Popen(
-            [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0", *options],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        client = RawClient(process.stdout.readline().split()[-1])
-        if options:
-            assert 3 == client.topic("t")["errorCode"]
-            file.write_text("num.partitions=3\n")
-            process.send_signal(signal.SIGHUP)
-            wait_until(lambda client=client: 0 == client.topic("t")["errorCode"], "the settings are reloaded")
-            assert 3 == len(client.topic("t")["partitions"])
-            process.send_signal(signal.SIGTERM)
-        else:
-            process.send_signal(signal.SIGHUP)
-        assert 0 == process.wait(TIMEOUT_SECONDS)
-        process.stdout.close()
-        client.close()
-        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    server = daemon("--config", "server.properties")
+    with closing(RawClient(server.address)) as client:
+        assert 3 == client.topic("t")["errorCode"]
+        file.write_text("num.partitions=3\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: 0 == client.topic("t")["errorCode"], "the settings are reloaded")
+        assert 3 == len(client.topic("t")["partitions"])
+    assert 0 == server.end()
+
+
+def test_a_hangup_without_a_file_of_settings(daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    """If there is no --config, SIGHUP ends the listener cleanly."""
+    assert 0 == daemon().end(signal.SIGHUP)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
 @pytest.mark.parametrize(
@@ -163,16 +138,7 @@ def test_a_password_is_one_line() -> None:
 @pytest.mark.fuse
 def test_a_mount_and_clients(tmp_path: Path) -> None:
     """A client reads what a shell appends, a shell reads what a client produces, and the mount ends cleanly."""
-    (tmp_path / "mnt").mkdir()
-    subprocess.run(
-        [PROGRAM, "mount", "data", "mnt", "--listen", "127.0.0.1:0"],
-        check=True,
-        cwd=tmp_path,
-        timeout=TIMEOUT_SECONDS,
-    )
-    try:
-        status = (tmp_path / "mnt" / "@status").read_text()
-        address = next(line.split()[1] for line in status.splitlines() if line.startswith("listener "))
+    with mounted(tmp_path, "--listen", "127.0.0.1:0") as address:
         os.mkdir(tmp_path / "mnt" / "t")
         with (tmp_path / "mnt" / "t" / "0" / "log").open("a") as log:
             log.write("from a shell\n")
@@ -193,6 +159,4 @@ def test_a_mount_and_clients(tmp_path: Path) -> None:
             assert ("test", "", 1, 0) == tuple(
                 row[name] for name in ("client", "software", "connections", "requests_per_second")
             )
-    finally:
-        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

@@ -16,13 +16,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from testing.processes import started
 from tests.doubles.group_coordinator import subscribed
 from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
+from tests.listener.daemon import Daemon
 from tests.listener.serving import RawClient, Served
-from tests.listener.test_command import PROGRAM
 from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.listener.limits import ListenerLimits
@@ -229,22 +228,21 @@ def joined_by_request(client: RawClient) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_clients_stay_members_while_the_daemon_starts_again(tmp_path: Path, ending: signal.Signals) -> None:
+def test_clients_stay_members_while_the_daemon_starts_again(
+    daemon: Callable[..., Daemon], tmp_path: Path, ending: signal.Signals
+) -> None:
     """While the daemon starts again, clients stay members of their groups in the same generation, as with a broker.
 
     A worker of Kafka Connect that had to join again would get no tasks for five minutes.
     """
-    member: dict[str, Any] = {}
-    for number in ("first", "second"):
-        command = [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"]
-        with started(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as daemon:
-            assert daemon.stdout is not None
-            with closing(RawClient(daemon.stdout.readline().split()[-1])) as client:
-                if number == "first":
-                    member = joined_by_request(client)
-                assert Code.NONE == client.ask(HEARTBEAT, member)["errorCode"]
-                daemon.send_signal(ending)
-                daemon.wait(TIMEOUT_SECONDS)
+    server = daemon()
+    with closing(RawClient(server.address)) as client:
+        member = joined_by_request(client)
+        server.end(ending)
+    server.start()
+    with closing(RawClient(server.address)) as client:
+        assert Code.NONE == client.ask(HEARTBEAT, member)["errorCode"]
+        server.end(ending)
     with closing(open_engine(tmp_path / "data")) as unserved:
         assert GroupState.EMPTY is unserved.groups.describe("g").state
 

@@ -29,6 +29,7 @@ from topicfs.protocol.messages import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
+from topicfs.protocol.notation import Api
 from topicfs.protocol.transaction_messages import LIST_TRANSACTIONS
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.headers import Codec
@@ -74,6 +75,13 @@ def same(both: tuple[RawClient, RawClient], ask: Callable[[RawClient], Any]) -> 
     return ours
 
 
+def same_answer(
+    both: tuple[RawClient, RawClient], api: Api, values: dict[str, Any], version: int | None = None
+) -> Any:
+    """Send the same request to both servers, and return their common answer."""
+    return same(both, lambda client: client.ask(api, values, version))
+
+
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
     """Yield one line for each difference between two answers."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
@@ -90,7 +98,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
     """Create topics on both servers, compare the answers, and wait until the broker leads the topics."""
     topics = [{"name": name, **ALONE, **how} for name in names]
     asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-    answer = same(both, lambda client: client.ask(CREATE_TOPICS, asked))
+    answer = same_answer(both, CREATE_TOPICS, asked)
     for one in answer["topics"]:
         if not one["errorCode"]:
             count = one["numPartitions"]
@@ -120,12 +128,7 @@ def test_metadata_in_every_version(both: Any, version: int) -> None:
     asked: dict[str, Any] = {"topics": names, "allowAutoTopicCreation": False}
     if version < 4:
         asked["topics"] = names[:1]  # Metadata for the missing names would create their topics.
-    same(
-        both,
-        lambda client: client.ask(
-            METADATA, {**asked, "includeTopicAuthorizedOperations": version > 8}, version
-        ),
-    )
+    same_answer(both, METADATA, {**asked, "includeTopicAuthorizedOperations": version > 8}, version)
 
 
 def test_metadata_by_ids(both: Any) -> None:
@@ -164,24 +167,17 @@ def test_creating_topics(both: Any) -> None:
 def test_adding_partitions(both: Any) -> None:
     """CreatePartitions answers agree for a larger, an equal, a smaller and a zero count."""
     create(both, "growing", numPartitions=2, replicationFactor=1)
-    for count, assignments in (
-        (4, None), (4, None), (3, None), (0, None), (-1, None), (5, [{"brokerIds": [1]}]),
-        (6, [{"brokerIds": [9]}]), (6, [{"brokerIds": [1]}, {"brokerIds": [1]}]), (6, []),
-    ):  # fmt: skip
-        topics = [{"name": "growing", "count": count, "assignments": assignments}]
-        same(
-            both,
-            lambda client, topics=topics: client.ask(
-                CREATE_PARTITIONS, {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-            ),
-        )
-    topics = [{"name": "missing", "count": 2, "assignments": None}]
-    same(
-        both,
-        lambda client: client.ask(
-            CREATE_PARTITIONS, {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-        ),
-    )
+    for name, count, assignments in (
+        *(("growing", count, None) for count in (4, 4, 3, 0, -1)),
+        ("growing", 5, [{"brokerIds": [1]}]),
+        ("growing", 6, [{"brokerIds": [9]}]),
+        ("growing", 6, [{"brokerIds": [1]}, {"brokerIds": [1]}]),
+        ("growing", 6, []),
+        ("missing", 2, None),
+    ):
+        topics = [{"name": name, "count": count, "assignments": assignments}]
+        asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
+        same_answer(both, CREATE_PARTITIONS, asked)
 
 
 def test_deleting_topics(both: Any) -> None:
@@ -193,12 +189,7 @@ def test_deleting_topics(both: Any) -> None:
         topics = [{"name": None, "topicId": unique}, {"name": None, "topicId": UUID(int=99)}]
         return client.ask(DELETE_TOPICS, {"topics": topics, "timeoutMs": 30_000}, 6)
 
-    same(
-        both,
-        lambda client: client.ask(
-            DELETE_TOPICS, {"topicNames": ["gone-1", "missing"], "timeoutMs": 30_000}, 5
-        ),
-    )
+    same_answer(both, DELETE_TOPICS, {"topicNames": ["gone-1", "missing"], "timeoutMs": 30_000}, 5)
     same(both, by_id)
 
 
@@ -371,13 +362,9 @@ def test_a_fetch_session(both: Any) -> None:
 
 def test_unknown_ids_in_a_fetch(both: Any) -> None:
     """Answers to a Fetch with an unknown topic id agree."""
-
-    def ask(client: RawClient) -> Any:
-        asked = fetching("x")
-        asked["topics"][0]["topicId"] = UUID(int=97)
-        return client.ask(FETCH, asked, 16)
-
-    same(both, ask)
+    asked = fetching("x")
+    asked["topics"][0]["topicId"] = UUID(int=97)
+    same_answer(both, FETCH, asked, 16)
 
 
 @pytest.mark.parametrize("version", LIST_OFFSETS.request.versions)
@@ -393,16 +380,8 @@ def test_listing_offsets_in_every_version(both: Any, version: int) -> None:
             LIST_OFFSETS, {"replicaId": -1, "isolationLevel": 1, "topics": topics, "timeoutMs": 1000}, version
         )
 
-    times = [
-        -1,
-        -2,
-        0,
-        1500,
-        5000,
-        *([-3] if version >= 7 else []),
-        *([-4] if version >= 8 else []),
-        *([-5] if version >= 9 else []),
-    ]
+    times = [-1, -2, 0, 1500, 5000]
+    times += [time for time, first in ((-3, 7), (-4, 8), (-5, 9)) if version >= first]
     for time in times:
         same(both, lambda client, time=time: ask(client, time))
     for value in (1000, 3000, 2000):
@@ -523,10 +502,7 @@ def test_describing(both: Any) -> None:
                 "endpointType": kind,
                 "includeFencedBrokers": False,
             }
-            same(
-                both,
-                lambda client, asked=asked, version=version: client.ask(DESCRIBE_CLUSTER, asked, version),
-            )
+            same_answer(both, DESCRIBE_CLUSTER, asked, version)
     create(both, "many-1", "many-2", numPartitions=3, replicationFactor=1)
     cursor = None
     for _ in range(4):
@@ -535,9 +511,7 @@ def test_describing(both: Any) -> None:
             "responsePartitionLimit": 2,
             "cursor": cursor,
         }
-        cursor = same(both, lambda client, asked=asked: client.ask(DESCRIBE_TOPIC_PARTITIONS, asked))[
-            "nextCursor"
-        ]
+        cursor = same_answer(both, DESCRIBE_TOPIC_PARTITIONS, asked)["nextCursor"]
     assert cursor is None
 
 

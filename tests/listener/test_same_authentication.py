@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.libraries import Java
 from tests.listener.serving import RawClient, Served
 from tests.listener.test_hostile_frames import SOFTWARE
-from topicfs.listener.security.files import SecurityFiles
-from topicfs.listener.security.users import entry
 from topicfs.protocol.group_messages import LIST_GROUPS
 from topicfs.protocol.messages import (
     API_VERSIONS,
@@ -88,14 +85,6 @@ def guarded_broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iter
     home = tmp_path_factory.mktemp("kafka") / "node"
     with running_broker(home, java, settings, protocols=("SASL_PLAINTEXT",)) as broker:
         yield broker
-
-
-@pytest.fixture
-def guarded(start: Callable[..., Served], tmp_path: Path) -> Served:
-    path = tmp_path / "users"
-    path.touch(mode=0o600)
-    path.write_text(entry("alice", "alice-secret"))
-    return start(security=SecurityFiles(users=path))
 
 
 def told(address: str, conversation: tuple[Step, ...]) -> list[Any]:

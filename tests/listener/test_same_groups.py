@@ -9,7 +9,7 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, Served
-from tests.listener.test_same_answers import both, create, differences, same, shown  # noqa: F401 (`both` is a fixture)
+from tests.listener.test_same_answers import both, create, differences, same, same_answer, shown  # noqa: F401 (`both` is a fixture)
 from topicfs.protocol.group_messages import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -57,9 +57,7 @@ def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  
 def test_find_coordinator(clients: Any, version: int) -> None:
     """FindCoordinator names the broker as a group's coordinator in every version."""
     values = {"key": "g", "keyType": 0, "coordinatorKeys": ["g", "h"]}
-    same(
-        clients, lambda one: one.ask(FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
-    )
+    same_answer(clients, FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
 
 
 def joining(group: str, **how: Any) -> dict[str, Any]:
@@ -227,49 +225,38 @@ def delete_positions(client: RawClient, group: str, topic: str) -> dict[str, Any
 @pytest.mark.parametrize("version", DESCRIBE_GROUPS.request.versions)
 def test_descriptions(clients: Any, version: int) -> None:
     """DescribeGroups agrees for a group that only has positions, and for a missing group."""
-    group, topic = f"described-{uuid4()}", f"described-{version}"
+    group = group_with_a_position(clients, f"described-{version}")
+    values = {"groups": [group, "unknown", ""], "includeAuthorizedOperations": True}
+    same_answer(clients, DESCRIBE_GROUPS, version_of(DESCRIBE_GROUPS, values, version), version)
+
+
+def group_with_a_position(clients: Any, topic: str) -> str:
+    """Let a new group commit a position in a new topic on both servers; return the name of the group."""
+    group = f"group-{uuid4()}"
     create(clients, topic, numPartitions=1, replicationFactor=1)
     partitions = [
         {"partitionIndex": 0, "committedOffset": 0, "committedLeaderEpoch": -1, "committedMetadata": None}
     ]
     asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
-    asked |= {"topics": [{"name": topic, "partitions": partitions}]}
-    same(clients, lambda one: one.ask(OFFSET_COMMIT, asked, 9))
-    values = {"groups": [group, "unknown", ""], "includeAuthorizedOperations": True}
-    same(clients, lambda one: one.ask(DESCRIBE_GROUPS, version_of(DESCRIBE_GROUPS, values, version), version))
+    same_answer(clients, OFFSET_COMMIT, {**asked, "topics": [{"name": topic, "partitions": partitions}]}, 9)
+    return group
 
 
 @pytest.mark.parametrize("version", LIST_GROUPS.request.versions)
 def test_listings(clients: Any, version: int) -> None:
     """ListGroups lists the groups whose states and types match the filters, as in a broker."""
     for states, types in (([], []), (["stable"], []), (["Empty"], ["classic"]), ([], ["share"])):
-        values = {"statesFilter": states, "typesFilter": types}
-        answers = [
-            client.ask(LIST_GROUPS, version_of(LIST_GROUPS, values, version), version) for client in clients
-        ]
+        values = version_of(LIST_GROUPS, {"statesFilter": states, "typesFilter": types}, version)
+        answers = [client.ask(LIST_GROUPS, values, version) for client in clients]
         assert 0 == answers[0]["errorCode"] == answers[1]["errorCode"]
-        kinds = {
-            tuple(one.get(name) for name in ("protocolType", "groupState", "groupType"))
-            for one in answers[1]["groups"]
-        }
-        theirs = {
-            tuple(one.get(name) for name in ("protocolType", "groupState", "groupType"))
-            for one in answers[0]["groups"]
-        }
-        assert kinds <= theirs
+        names = ("protocolType", "groupState", "groupType")
+        theirs, ours = ({tuple(map(one.get, names)) for one in answer["groups"]} for answer in answers)
+        assert ours <= theirs
 
 
 @pytest.mark.parametrize("version", DELETE_GROUPS.request.versions)
 def test_deletions(clients: Any, version: int) -> None:
     """DeleteGroups agrees for a group without members, and for a missing group."""
-    group = f"deleted-{uuid4()}"
-    topic = f"deleted-{version}"
-    create(clients, topic, numPartitions=1, replicationFactor=1)
-    partitions = [
-        {"partitionIndex": 0, "committedOffset": 0, "committedLeaderEpoch": -1, "committedMetadata": None}
-    ]
-    asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
-    asked |= {"topics": [{"name": topic, "partitions": partitions}]}
-    same(clients, lambda one: one.ask(OFFSET_COMMIT, asked, 9))
+    group = group_with_a_position(clients, f"deleted-{version}")
     for _ in range(2):
-        same(clients, lambda one: one.ask(DELETE_GROUPS, {"groupsNames": [group, ""]}, version))
+        same_answer(clients, DELETE_GROUPS, {"groupsNames": [group, ""]}, version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import ssl
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from tests.doubles.certificates import Certificates
 from tests.doubles.kafka_tools import console_consume, run_tool
 from tests.doubles.waiting import wait_until
+from tests.listener.daemon import PROGRAM, Daemon, mounted
 from tests.listener.serving import Served
 from tests.listener.test_clients import TIMEOUT_SECONDS, kcat, values
-from tests.listener.test_command import PROGRAM
 from tests.listener.test_hostile_frames import SOFTWARE
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.listener.security.users import entry
@@ -237,39 +238,27 @@ def prepared(tmp_path: Path, certificates: Certificates) -> list[str]:
     (tmp_path / "users").write_text(made.stdout)
     (tmp_path / "server.properties").touch()
     return [
-        *("--listen", "localhost:0", "--listen-users", "users", "--config", "server.properties"),
+        *("--listen-users", "users", "--config", "server.properties"),
         *("--tls-certificate", "certificate.pem", "--tls-key", "key.pem"),
     ]
 
 
-def test_serve(tmp_path: Path, certificates: Certificates, prepared: list[str]) -> None:
+def test_serve(
+    daemon: Callable[..., Daemon], tmp_path: Path, certificates: Certificates, prepared: list[str]
+) -> None:
     """`serve` accepts the users of the file, and reads the file again after SIGHUP."""
-    process = subprocess.Popen(
-        [PROGRAM, "serve", "data", *prepared], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-    )
-    assert process.stdout is not None
-    address = process.stdout.readline().split()[-1]
-    assert lists(address, login(certificates))
+    server = daemon(*prepared, address="localhost:0")
+    assert lists(server.address, login(certificates))
     (tmp_path / "users").write_text(entry("bob", "x"))
-    process.send_signal(signal.SIGHUP)
-    wait_until(lambda: lists(address, login(certificates, user="bob", password="x")), "bob is known")
-    assert not lists(address, login(certificates))
-    process.terminate()
-    assert 0 == process.wait(TIMEOUT_SECONDS)
-    process.stdout.close()
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: lists(server.address, login(certificates, user="bob", password="x")), "bob is known")
+    assert not lists(server.address, login(certificates))
+    assert 0 == server.end()
 
 
 @pytest.mark.fuse
 def test_mount(tmp_path: Path, certificates: Certificates, prepared: list[str]) -> None:
     """A mount in the background accepts the users of the file."""
-    (tmp_path / "mnt").mkdir()
-    subprocess.run(
-        [PROGRAM, "mount", *prepared, "data", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS
-    )
-    try:
-        status = (tmp_path / "mnt" / "@status").read_text()
-        address = next(line.split()[1] for line in status.splitlines() if line.startswith("listener "))
+    with mounted(tmp_path, *prepared, "--listen", "localhost:0") as address:
         assert lists(address, login(certificates, "SCRAM-SHA-512"))
         assert not lists(address, {})
-    finally:
-        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS)

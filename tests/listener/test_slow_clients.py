@@ -15,7 +15,6 @@ from tests.listener.test_authentication import authenticate, handshake, log_in
 from tests.listener.test_hostile_frames import SOFTWARE
 from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.security.files import SecurityFiles
-from topicfs.listener.security.users import entry
 from topicfs.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE
 
 SLOW = ListenerLimits(authentication_seconds=0.5, idle_seconds=3600.0, stall_seconds=3600.0)
@@ -66,12 +65,9 @@ def test_a_handshake_that_takes_too_long(start: Callable[..., Served], certifica
     wait_until(lambda: not served.listener._connections, "the connection has ended")
 
 
-def test_a_slow_authentication(start: Callable[..., Served], tmp_path: Path) -> None:
+def test_a_slow_authentication(start: Callable[..., Served], users: Path) -> None:
     """A client must authenticate within a time limit, whatever it sends. An authenticated client may be idle longer."""
-    path = tmp_path / "users"
-    path.touch(mode=0o600)
-    path.write_text(entry("alice", "alice-secret"))
-    served = start(security=SecurityFiles(users=path), limits=SLOW)
+    served = start(security=SecurityFiles(users=users), limits=SLOW)
     known = served.client()
     log_in(known, "PLAIN")
     silent, begun, halfway = (served.client() for _ in range(3))
@@ -83,17 +79,14 @@ def test_a_slow_authentication(start: Callable[..., Served], tmp_path: Path) -> 
     assert 0 == known.topic("t")["errorCode"]
 
 
-def test_guesses_take_no_turn(start: Callable[..., Served], tmp_path: Path) -> None:
+def test_guesses_take_no_turn(start: Callable[..., Served], users: Path) -> None:
     """While passwords are checked, requests of authenticated clients are answered."""
-    path = tmp_path / "users"
-    path.touch(mode=0o600)
-    path.write_text(entry("alice", "alice-secret"))
-    served = start(security=SecurityFiles(users=path), limits=ListenerLimits(max_handled=1))
+    served = start(security=SecurityFiles(users=users), limits=ListenerLimits(max_handled=1))
     known = served.client()
     log_in(known, "PLAIN")
-    users = served.listener._security.users
-    assert users is not None
-    with users._checking:
+    known_users = served.listener._security.users
+    assert known_users is not None
+    with known_users._checking:
         guesses = [served.client() for _ in range(5)]
         for client in guesses:
             handshake(client, "PLAIN")

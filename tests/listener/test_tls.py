@@ -124,16 +124,16 @@ def test_a_connection_that_ends_before_its_handshake(
     assert [] == [record.getMessage() for record in caplog.records]
 
 
-def test_renewed_files(start: Callable[..., Served], certificates: Certificates, tmp_path: Path) -> None:
+def test_renewed_files(
+    start: Callable[..., Served], certificates: Certificates, users: Path, tmp_path: Path
+) -> None:
     """After a reload, new connections get the new certificate and the new users.
 
     If one of the new files is unusable, the old certificate and users stay in use.
     """
-    certificate, users = tmp_path / "certificate", tmp_path / "users"
-    for file in (certificate, users):
-        file.touch(mode=0o600)
+    certificate = tmp_path / "certificate"
+    certificate.touch(mode=0o600)
     certificate.write_bytes(certificates.pair("first").read_bytes())
-    users.write_text(entry("alice", "a"))
     served = start(security=SecurityFiles(certificate=certificate, users=users))
 
     def name() -> str:
@@ -152,14 +152,11 @@ def test_renewed_files(start: Callable[..., Served], certificates: Certificates,
     assert "second" == name()
     assert served.listener._security.users is not None
     assert served.listener._security.users.has_password("bob", b"b")
-    assert not served.listener._security.users.has_password("alice", b"a")
+    assert not served.listener._security.users.has_password("alice", b"alice-secret")
 
 
-def test_addresses_that_others_reach(certificates: Certificates, tmp_path: Path) -> None:
+def test_addresses_that_others_reach(certificates: Certificates, users: Path) -> None:
     """A listener that other machines reach needs TLS, and either users or an authority for client certificates."""
-    users = tmp_path / "users"
-    users.touch(mode=0o600)
-    users.write_text(entry("alice", "a"))
     pair = certificates.pair("listener")
     everywhere = Endpoint("0.0.0.0", 0)
     for files in (SecurityFiles(certificate=pair), SecurityFiles(users=users)):

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from testing.broker.libraries import Java
 from tests.doubles.waiting import wait_until
+from tests.listener.daemon import Daemon
 from tests.listener.serving import Served, serve
-from tests.listener.test_command import PROGRAM
 from topicfs.protocol.transaction_messages import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
@@ -191,42 +191,17 @@ def test_open_transactions_are_shown(served: Served) -> None:
     assert 2 == served.engine.partition("t", 0).visible_end(Isolation.READ_COMMITTED)
 
 
-class Daemon:
-    """A `topicfs serve` process, which is killed and started again at the same address."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.address = "127.0.0.1:0"
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            [PROGRAM, "serve", "data", "--listen", self.address],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=self._directory,
-        )
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().split()[-1]
-
-    def end(self, number: int) -> None:
-        self.process.send_signal(number)
-        self.process.wait(TIMEOUT_SECONDS)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
+def test_kill_9_while_transactions_end(daemon: Callable[..., Daemon]) -> None:
     """A producer continues after each kill of the daemon. Each of its transactions is in both topics exactly once."""
-    daemon = Daemon(tmp_path)
-    one = producer(daemon)
+    server = daemon()
+    one = producer(server)
     killed = [threading.Event() for _ in range(3)]
 
     def kill_again_and_again() -> None:
         for event in killed:
             assert event.wait(TIMEOUT_SECONDS)
-            daemon.end(signal.SIGKILL)
-            daemon.start()
+            server.end(signal.SIGKILL)
+            server.start()
 
     killer = threading.Thread(target=kill_again_and_again)
     killer.start()
@@ -240,9 +215,8 @@ def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
         done += commits(one)
     killer.join()
     expected = [f"{number}".encode() for number in range(done)]
-    assert expected == consumed(daemon, "a", done) == consumed(daemon, "b", done)
-    daemon.end(signal.SIGTERM)
-    assert 0 == daemon.process.returncode
+    assert expected == consumed(server, "a", done) == consumed(server, "b", done)
+    assert 0 == server.end()
 
 
 def commits(one: Producer) -> bool:
@@ -309,26 +283,27 @@ class Copier:
 
 
 @pytest.mark.java
-def test_kill_9_of_kafkas_exactly_once_copier_and_of_the_daemon(java: Java, tmp_path: Path) -> None:
+def test_kill_9_of_kafkas_exactly_once_copier_and_of_the_daemon(
+    java: Java, daemon: Callable[..., Daemon]
+) -> None:
     """Each line is copied once, although the copier and the daemon are killed while transactions end."""
-    daemon = Daemon(tmp_path)
+    server = daemon()
     lines = [f"{number}".encode() for number in range(200)]
-    source = Producer({"bootstrap.servers": daemon.address})
+    source = Producer({"bootstrap.servers": server.address})
     for line in lines:
         source.produce("source", line, partition=0)
     assert 0 == source.flush(TIMEOUT_SECONDS)
-    copier = Copier(java, daemon.address, len(lines))
-    for victim in (daemon, copier, daemon):
+    copier = Copier(java, server.address, len(lines))
+    for victim in (server, copier, server):
         copier.wait_for_a_transaction()
         if victim is copier:
             copier.kill()
         else:
-            daemon.end(signal.SIGKILL)
-            daemon.start()
+            server.end(signal.SIGKILL)
+            server.start()
     copier.finish()
-    assert lines == consumed(daemon, "target", len(lines))
-    daemon.end(signal.SIGTERM)
-    assert 0 == daemon.process.returncode
+    assert lines == consumed(server, "target", len(lines))
+    assert 0 == server.end()
 
 
 def test_a_group_whose_name_is_too_long_gets_no_positions(served: Served) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from tests.doubles.kafka_tools import console_consume
 from tests.doubles.producing import batch
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
+from tests.listener.daemon import Daemon
 from tests.listener.serving import Served
 from tests.listener.test_clients import TIMEOUT_SECONDS, values
-from tests.listener.test_command import PROGRAM
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.model import Timestamp
 
@@ -161,24 +160,16 @@ def test_segments_that_retention_deletes_while_they_are_read(served: Served) -> 
     assert len(found) < 100
 
 
-def test_kill_9_while_a_client_produces(tmp_path: Path) -> None:
+def test_kill_9_while_a_client_produces(daemon: Callable[..., Daemon]) -> None:
     """After kill -9, each record acknowledged with acks=all is stored once, and the client reconnects by itself."""
     acknowledged: list[bytes] = []
-    command = [PROGRAM, "serve", "data", "--listen"]
-
-    def begin(address: str) -> tuple[subprocess.Popen[str], str]:
-        process = subprocess.Popen(
-            [*command, address], stdout=subprocess.PIPE, text=True, cwd=tmp_path, stderr=sys.stderr
-        )
-        assert process.stdout is not None
-        return process, process.stdout.readline().split()[-1]
 
     def delivered(error: Any, message: Any) -> None:
         assert error is None
         acknowledged.append(message.value())
 
-    process, address = begin("127.0.0.1:0")
-    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 1})
+    server = daemon()
+    producer = Producer({"bootstrap.servers": server.address, "enable.idempotence": True, "linger.ms": 1})
     sent = 0
     for _ in range(3):
         enough = len(acknowledged) + 200
@@ -186,16 +177,10 @@ def test_kill_9_while_a_client_produces(tmp_path: Path) -> None:
             producer.produce("t", b"%d" % sent, partition=0, on_delivery=delivered)
             sent += 1
             producer.poll(0.002)
-        process.kill()
-        process.wait(TIMEOUT_SECONDS)
-        assert process.stdout is not None
-        process.stdout.close()
-        process, _ = begin(address)
+        server.end(signal.SIGKILL)
+        server.start()
     assert 0 == producer.flush(TIMEOUT_SECONDS)
-    with assigned(address, "t") as consumer:
+    with assigned(server.address, "t") as consumer:
         found = [message.value() for message in until_the_end(consumer)]
     assert [b"%d" % number for number in range(sent)] == found == acknowledged
-    process.terminate()
-    assert 0 == process.wait(TIMEOUT_SECONDS)
-    assert process.stdout is not None
-    process.stdout.close()
+    assert 0 == server.end()
