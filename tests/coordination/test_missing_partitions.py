@@ -12,8 +12,9 @@ import pytest
 
 from tests.doubles.engines import DATA, append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
+from tests.doubles.refusals import refusal
 from tests.doubles.simulated_disk import SimulatedDisk
-from topicfs.coordination.groups.requests import Code, RequestError
+from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
 from topicfs.coordination.transactions.coordinator import TransactionCoordinator
@@ -36,11 +37,6 @@ LOST = [name for name in NAMES if coordinator_partition(name, PARTITIONS) == MIS
 HERE = [name for name in NAMES if name not in LOST]
 PLACE = TopicPartition("orders", 0)
 MINUTE = 60_000
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return SimulatedDisk()
 
 
 def opened(disk: SimulatedDisk) -> EmbeddedEngine:
@@ -126,7 +122,5 @@ def test_a_transactional_id_whose_partition_is_unknown_is_refused(disk: Simulate
             run = coordinator.init_producer_id(name, MINUTE, None)
             assert (before[name].producer_id, before[name].epoch + 1) == run
         for name in LOST:
-            with pytest.raises(RequestError) as refused:
-                coordinator.init_producer_id(name, MINUTE, None)
-            assert Code.NOT_COORDINATOR == refused.value.code
+            assert Code.NOT_COORDINATOR == refusal(coordinator.init_producer_id, name, MINUTE, None)
     engine.close()

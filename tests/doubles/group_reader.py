@@ -59,6 +59,11 @@ class Reader:
         self.member.leave().result(30)
 
 
+def positions(engine: Engine, group: str = "g") -> dict[TopicPartition, int]:
+    """Return the committed offset of each partition in a group."""
+    return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
+
+
 def wait_until_shared(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
     """Wait until `readers` share all `partitions` evenly in one generation, and no partition has to be given up."""
     wanted, all_ = sorted(partitions), list(readers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.doubles.group_coordinator import subscribed
+from tests.doubles.refusals import refusal
 from topicfs.coordination.groups.group import Group, GroupMember
-from topicfs.coordination.groups.requests import Code, JoinAnswer, Protocol, RequestError, SyncAnswer
+from topicfs.coordination.groups.requests import Code, JoinAnswer, Protocol, SyncAnswer
 from topicfs.coordination.records.consumer_protocol import ASSIGNMENT, write_versioned
 from topicfs.storage.model import Timestamp
 from topicfs.storage.partitioning import hash_map_order
@@ -146,12 +147,7 @@ def test_members_are_checked_by_instance_first():
         ("x", None): Code.UNKNOWN_MEMBER_ID,
     }
     for (member_id, instance_id), code in cases.items():
-        try:
-            group.check_member(member_id, instance_id)
-        except RequestError as error:
-            assert code is error.code
-        else:
-            raise AssertionError(f"{member_id} {instance_id}")
+        assert code is refusal(group.check_member, member_id, instance_id)
     assert "a" == group.check_member("a", "i").member_id
 
 

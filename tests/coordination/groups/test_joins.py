@@ -17,9 +17,8 @@ from topicfs.coordination.membership import GroupState
 NEW_MEMBER_MS = 5 * 60 * 1000
 
 
-def test_the_first_join_writes_the_empty_group():
+def test_the_first_join_writes_the_empty_group(all_):
     """Row 170: The empty group is written immediately, before its first member has an id."""
-    all_ = Coordination()
     (answer,) = all_.join()
 
     assert Code.MEMBER_ID_REQUIRED is answer.code
@@ -39,9 +38,8 @@ def test_the_first_join_writes_the_empty_group():
     ] == all_.written()
 
 
-def test_a_group_that_cannot_be_written_does_not_exist():
+def test_a_group_that_cannot_be_written_does_not_exist(all_):
     """If the group cannot be written, the join fails with the mapped error, and the group does not exist."""
-    all_ = Coordination()
     all_.refuse = Code.NOT_COORDINATOR
 
     assert [Code.NOT_COORDINATOR] == [one.code for one in all_.join(version=3)]
@@ -49,9 +47,8 @@ def test_a_group_that_cannot_be_written_does_not_exist():
     assert all_.coordinator.timers.next_due() is None
 
 
-def test_joins_are_checked_in_kafkas_order():
+def test_joins_are_checked_in_kafkas_order(all_):
     """Joins are checked in this order: group id, session timeout, member id in an unknown group, protocols."""
-    all_ = Coordination()
     codes = [
         all_.join("m", group="", session_timeout_ms=1)[0].code,
         all_.join("m", session_timeout_ms=5_999)[0].code,
@@ -140,9 +137,8 @@ def test_all_delays_together_take_the_rebalance_timeout():
     assert [1, 1, 1] == [one[0].generation for one in answers]
 
 
-def test_a_new_member_that_waits_too_long_is_dropped():
+def test_a_new_member_that_waits_too_long_is_dropped(all_):
     """Row 176: A new member that waits is dropped after five minutes, because it cannot send heartbeats."""
-    all_ = Coordination()
     (old,) = all_.stable()
     new = all_.join(version=3, rebalance_timeout_ms=2 * NEW_MEMBER_MS, session_timeout_ms=6_000)
     for _ in range(NEW_MEMBER_MS // 5_000 - 1):
@@ -173,9 +169,8 @@ def test_after_its_join_a_new_member_goes_by_its_session_timeout():
     )
 
 
-def test_an_id_that_is_not_used_expires():
+def test_an_id_that_is_not_used_expires(all_):
     """Row 178: An id that no client uses within the session timeout expires. A later join with this id is refused."""
-    all_ = Coordination()
     (answer,) = all_.join()
     assert {answer.member_id} == all_.group.pending
     all_.advance(SESSION_MS)
@@ -183,9 +178,8 @@ def test_an_id_that_is_not_used_expires():
     assert Code.UNKNOWN_MEMBER_ID is all_.join(answer.member_id)[0].code
 
 
-def test_an_id_that_is_given_out_holds_up_the_join_phase():
+def test_an_id_that_is_given_out_holds_up_the_join_phase(all_):
     """Row 179: Members that joined wait for a client with an unused id, and are answered when this id expires."""
-    all_ = Coordination()
     (old,) = all_.stable()
     all_.join()
     again = all_.join(old)
@@ -194,12 +188,11 @@ def test_an_id_that_is_given_out_holds_up_the_join_phase():
     assert [(Code.NONE, 2)] == [(one.code, one.generation) for one in again]
 
 
-def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
+def test_a_follower_that_joins_again_unchanged_gets_the_same_answer(all_):
     """Row 180: A follower that joins a Stable group again without a change gets the same answer as before.
 
     If the leader joins again, the group rebalances, because the leader may assign the partitions differently.
     """
-    all_ = Coordination()
     leader, follower = all_.stable(None, None)
     (answer,) = all_.join(follower)
     assert (Code.NONE, 1, leader, ()) == (answer.code, answer.generation, answer.leader, answer.members)
@@ -209,12 +202,11 @@ def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
     assert GroupState.PREPARING_REBALANCE is all_.group.state
 
 
-def test_while_completing_the_same_join_is_answered_again():
+def test_while_completing_the_same_join_is_answered_again(all_):
     """While the group completes, the leader's repeated join gets the list of members again.
 
     A join with changed metadata starts a rebalance.
     """
-    all_ = Coordination()
     leader, follower = all_.stable(None, None)
     all_.join(leader)
     all_.join(follower)
@@ -226,12 +218,11 @@ def test_while_completing_the_same_join_is_answered_again():
     assert GroupState.PREPARING_REBALANCE is all_.group.state
 
 
-def test_a_member_that_comes_too_late_is_of_an_old_generation():
+def test_a_member_that_comes_too_late_is_of_an_old_generation(all_):
     """Row 188: A member that does not rejoin in time is removed, and its requests get UNKNOWN_MEMBER_ID.
 
     A request of a present member with an old generation gets ILLEGAL_GENERATION.
     """
-    all_ = Coordination()
     first, second = all_.stable(None, None)
     all_.join(first)
     for _ in range(4):
@@ -244,9 +235,8 @@ def test_a_member_that_comes_too_late_is_of_an_old_generation():
     assert Code.ILLEGAL_GENERATION is all_.heartbeat(first, 1)
 
 
-def test_members_of_this_process_get_the_id_they_propose_and_have_no_session():
+def test_members_of_this_process_get_the_id_they_propose_and_have_no_session(all_):
     """Members of this process need no session timer, because the process itself knows when they end."""
-    all_ = Coordination()
     answer = all_.join(heartbeats=False, proposed_id="cat-1")
     all_.advance(0)
     assert ["cat-1"] == [one.member_id for one in answer]

@@ -23,29 +23,26 @@ def offset(all_: Coordination, partition: TopicPartition = T0) -> int | None:
     return None if found is None else found.position.offset
 
 
-def test_a_position_without_a_generation_creates_the_group():
+def test_a_position_without_a_generation_creates_the_group(all_):
     """Row 202: A commit without a generation creates the group in memory only; no group record is written."""
-    all_ = Coordination()
     assert Code.NONE is all_.commit(42)
     assert (GroupState.EMPTY, None) == (all_.group.state, all_.group.protocol_type)
     assert [1] == [kind for kind, _, _ in all_.written()]
     assert 42 == offset(all_)
 
 
-def test_a_position_with_a_generation_needs_the_group():
+def test_a_position_with_a_generation_needs_the_group(all_):
     """A commit with a generation fails if the group is unknown.
 
     The error is GROUP_ID_NOT_FOUND. Requests before version 9 get ILLEGAL_GENERATION.
     """
-    all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.commit(member_id="m", generation=1)
     assert Code.ILLEGAL_GENERATION is all_.commit(member_id="m", generation=1, version=8)
     assert {} == all_.coordinator.groups
 
 
-def test_no_position_is_committed_while_the_group_completes():
+def test_no_position_is_committed_while_the_group_completes(all_):
     """Row 203: A commit in state CompletingRebalance makes the member rejoin. Commits before this state succeed."""
-    all_ = Coordination()
     leader, follower = all_.stable(None, None)
     assert Code.NONE is all_.commit(1, member_id=follower, generation=1)
     all_.join(leader)
@@ -55,9 +52,8 @@ def test_no_position_is_committed_while_the_group_completes():
     assert 2 == offset(all_)
 
 
-def test_a_commits_retention_is_written_as_an_expiry():
+def test_a_commits_retention_is_written_as_an_expiry(all_):
     """Row 204: A commit with a retention is written as record version 1, because only this version has an expiry."""
-    all_ = Coordination()
     all_.commit(42, retention_ms=1_000)
     value = all_.written()[-1][2]
     assert value is not None
@@ -80,9 +76,8 @@ def test_records_have_kafkas_bytes():
     assert {"0001000567726f757000017400000000"} == {key.hex() for key, _ in all_.log}
 
 
-def test_each_partition_is_judged_for_itself():
+def test_each_partition_is_judged_for_itself(all_):
     """A position is refused if its partition is unknown or its metadata are too long; other positions are committed."""
-    all_ = Coordination()
     unknown, long = TopicPartition("nothing", 0), TopicPartition("t", 3)
     answer = all_.commit(
         positions={
@@ -101,9 +96,8 @@ def test_each_partition_is_judged_for_itself():
     assert {T0: Code.OFFSET_METADATA_TOO_LARGE} == surrogates
 
 
-def test_a_pending_position_is_unstable_only_for_stable_requests():
+def test_a_pending_position_is_unstable_only_for_stable_requests(all_):
     """Row 205: Requests without require_stable get the committed position even while another position is pending."""
-    all_ = Coordination()
     all_.commit(42)
     all_.commit(50, producer_id=PID)
     assert 42 == offset(all_)
@@ -114,9 +108,8 @@ def test_a_pending_position_is_unstable_only_for_stable_requests():
     assert 50 == offset(all_)
 
 
-def test_a_position_is_seen_when_it_is_in_the_log():
+def test_a_position_is_seen_when_it_is_in_the_log(all_):
     """Row 206: A position is visible once it is in the log. A failed write leaves no position."""
-    all_ = Coordination()
     all_.commit(42)
     write = all_.offsets.commit(
         all_.group, OffsetCommitRequest(group=G, positions={T0: Position(50)}), all_.clock(), lambda _: None
@@ -129,9 +122,8 @@ def test_a_position_is_seen_when_it_is_in_the_log():
     assert 50 == offset(all_)
 
 
-def test_a_position_in_a_former_topic_of_the_name_does_not_count():
+def test_a_position_in_a_former_topic_of_the_name_does_not_count(all_):
     """Row 207: Topic ids are compared, so a former topic's position does not count. A position without an id counts."""
-    all_ = Coordination()
     all_.topics[T0] = uuid.UUID(int=1)
     all_.commit(42)
     assert 42 == offset(all_)
@@ -143,9 +135,8 @@ def test_a_position_in_a_former_topic_of_the_name_does_not_count():
     assert 7 == offset(all_, T1)
 
 
-def test_a_newer_position_holds_against_a_transaction_that_ends():
+def test_a_newer_position_holds_against_a_transaction_that_ends(all_):
     """Row 208: The position with the larger record offset counts, in whatever order transactions end."""
-    all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(101)
     all_.offsets.end_transaction(PID, committed=True)
@@ -159,9 +150,8 @@ def test_a_newer_position_holds_against_a_transaction_that_ends():
     assert 103 == offset(all_)
 
 
-def test_a_tombstone_takes_pending_positions_too():
+def test_a_tombstone_takes_pending_positions_too(all_):
     """Row 209: A tombstone also deletes pending positions, so that the end of their transaction restores none."""
-    all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(99)
     all_.offsets.forget(G, T0)
@@ -169,9 +159,8 @@ def test_a_tombstone_takes_pending_positions_too():
     assert offset(all_) is None
 
 
-def test_positions_in_topics_that_are_read_are_not_deleted():
+def test_positions_in_topics_that_are_read_are_not_deleted(all_):
     """Row 210: The deletion of positions is refused for unknown groups, other protocol types and subscribed topics."""
-    all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.call(lambda reply: all_.offsets.delete(None, [T0], reply))
     all_.commit(42)
     all_.commit(positions={(other := TopicPartition("other", 0)): Position(1)})
@@ -222,9 +211,8 @@ def test_what_a_transaction_may_move_does_not_expire():
     assert ([T0], True) == all_.offsets.expired(all_.group, all_.clock())
 
 
-def test_who_may_commit():
+def test_who_may_commit(all_):
     """Row 200: State, generation, member and instance decide who may commit, inside and outside of transactions."""
-    all_ = Coordination()
     (member,) = all_.stable("one")
     group = all_.group
 
@@ -280,9 +268,8 @@ def test_since_when_a_position_ages():
     assert [T0, other] == gone(all_.group, HOUR)
 
 
-def test_positions_go_with_their_topic():
+def test_positions_go_with_their_topic(all_):
     """When a topic is deleted, all positions with its id or without an id are deleted, even pending ones."""
-    all_ = Coordination()
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     all_.topics[T0] = first
     all_.topics[T1] = second

@@ -25,9 +25,8 @@ def completing(all_: Coordination, count: int) -> list[str]:
     return [one[0].member_id for one in answers]
 
 
-def test_a_follower_waits_for_the_leaders_assignment():
+def test_a_follower_waits_for_the_leaders_assignment(all_):
     """Row 189: A follower's sync is answered with the follower's assignment once the assignments are in the log."""
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
     assert [] == waiting
@@ -41,18 +40,16 @@ def test_a_follower_waits_for_the_leaders_assignment():
     assert ("range", leader, 1) == (value["protocol"], value["leader"], value["generation"])
 
 
-def test_members_that_the_leader_leaves_out_get_nothing():
+def test_members_that_the_leader_leaves_out_get_nothing(all_):
     """Members that the leader leaves out get empty bytes, not null."""
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
     all_.sync(leader, 1, {leader: b"l"})
     assert [SyncAnswer(Code.NONE, b"", "consumer", "range")] == waiting
 
 
-def test_the_record_has_the_time_at_which_the_group_began_to_complete():
+def test_the_record_has_the_time_at_which_the_group_began_to_complete(all_):
     """The group's record has the time of the change to CompletingRebalance, not the later time of the append."""
-    all_ = Coordination()
     (leader,) = completing(all_, 1)
     since = all_.clock.now
     all_.advance(5_000)
@@ -62,12 +59,11 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
     assert all_.clock.now == all_.group.state_since
 
 
-def test_an_assignment_that_cannot_be_written_is_reported_to_all():
+def test_an_assignment_that_cannot_be_written_is_reported_to_all(all_):
     """Row 190: If the assignments cannot be written, all members get the mapped error.
 
     The group rebalances, and no member has an assignment.
     """
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
     all_.refuse = Code.NOT_COORDINATOR
@@ -78,9 +74,8 @@ def test_an_assignment_that_cannot_be_written_is_reported_to_all():
     assert {b""} == {one.assignment for one in all_.group.members.values()}
 
 
-def test_a_leader_that_fails_ends_the_waiting_for_it():
+def test_a_leader_that_fails_ends_the_waiting_for_it(all_):
     """Row 191: If the leader fails, waiting syncs are answered with an error that makes the members rejoin."""
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
     all_.advance(SESSION_MS)
@@ -90,12 +85,11 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
     assert Code.UNKNOWN_MEMBER_ID is all_.sync(leader, 1)[0].code
 
 
-def test_members_that_do_not_sync_are_removed():
+def test_members_that_do_not_sync_are_removed(all_):
     """Row 192: A member that does not sync is removed after the rebalance timeout.
 
     Neither heartbeats nor the change of the group to Stable prevent the removal.
     """
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     all_.sync(leader, 1, {leader: b"l", follower: b"f"})
     assert GroupState.STABLE is all_.group.state
@@ -108,9 +102,8 @@ def test_members_that_do_not_sync_are_removed():
     assert (GroupState.PREPARING_REBALANCE, [leader]) == (all_.group.state, list(all_.group.members))
 
 
-def test_a_silent_member_is_removed_during_a_rebalance():
+def test_a_silent_member_is_removed_during_a_rebalance(all_):
     """Row 193: The session of a silent member ends, and the join phase ends without this member."""
-    all_ = Coordination()
     first, second = all_.stable(None, None)
     again = all_.join(first)
     all_.advance(SESSION_MS)
@@ -119,9 +112,8 @@ def test_a_silent_member_is_removed_during_a_rebalance():
     assert Code.UNKNOWN_MEMBER_ID is all_.heartbeat(second, 2)
 
 
-def test_ids_that_are_given_back_end_the_waiting_for_them():
+def test_ids_that_are_given_back_end_the_waiting_for_them(all_):
     """Row 194: When the clients with pending ids leave, the members that joined are answered."""
-    all_ = Coordination()
     (old,) = all_.stable()
     pending = [all_.join()[0].member_id for _ in range(2)]
     again = all_.join(old)
@@ -144,9 +136,8 @@ def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
     assert (GroupState.PREPARING_REBALANCE, 2) == (after.group.state, len(after.group.members))
 
 
-def test_waiting_syncs_are_answered_when_the_group_is_no_longer_served():
+def test_waiting_syncs_are_answered_when_the_group_is_no_longer_served(all_):
     """Row 196: When the group is unloaded, waiting joins and syncs get NOT_COORDINATOR, and the group is Dead."""
-    all_ = Coordination()
     _, follower = completing(all_, 2)
     syncs = all_.sync(follower, 1)
     group = all_.group
@@ -182,9 +173,8 @@ def test_members_that_are_loaded_are_alive_until_their_sessions_end():
     assert {} == after.group.members
 
 
-def test_syncs_are_checked_in_kafkas_order():
+def test_syncs_are_checked_in_kafkas_order(all_):
     """Syncs are checked in this order: member, generation, protocol, state."""
-    all_ = Coordination()
     assert Code.UNKNOWN_MEMBER_ID is all_.sync("m", 1)[0].code
     first, second = all_.stable(None, None)
     codes = [
@@ -205,9 +195,8 @@ def test_syncs_are_checked_in_kafkas_order():
     assert Code.REBALANCE_IN_PROGRESS is all_.sync(second, 1)[0].code
 
 
-def test_the_last_that_leaves_leaves_an_empty_group():
+def test_the_last_that_leaves_leaves_an_empty_group(all_):
     """If the last members leave together, one record is written: an empty group with the next generation."""
-    all_ = Coordination()
     ids = all_.stable(None, None, None)
     written = len(all_.log)
     assert [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE, Code.NONE] == all_.leave(ids[0], "x", *ids[1:])
@@ -215,9 +204,8 @@ def test_the_last_that_leaves_leaves_an_empty_group():
     assert 1 == len(all_.log) - written
 
 
-def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
+def test_a_group_without_members_is_deleted_and_one_with_members_is_not(all_):
     """A group's state decides whether it can be deleted. Deleting an unknown group fails with GROUP_ID_NOT_FOUND."""
-    all_ = Coordination()
     with pytest.raises(RequestError, match="GROUP_ID_NOT_FOUND"):
         all_.coordinator.check_deletable(G)
     all_.stable()
@@ -252,9 +240,8 @@ def test_removing_all_members_empties_a_group_in_any_state():
         assert (GroupState.EMPTY, {}, set()) == (all_.group.state, all_.group.members, all_.group.pending)
 
 
-def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
+def test_a_join_that_is_sent_again_ends_the_wait_of_the_first(all_):
     """If a client repeats a join on a new connection, the first request is answered with an error."""
-    all_ = Coordination()
     leader, follower = all_.stable(None, None)
     first = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))
     again = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))
@@ -263,9 +250,8 @@ def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
     assert [(Code.NONE, 2)] == [(one.code, one.generation) for one in again]
 
 
-def test_a_sync_that_is_sent_again_ends_the_wait_of_the_first():
+def test_a_sync_that_is_sent_again_ends_the_wait_of_the_first(all_):
     """If a client repeats a sync, the first sync is answered with an error: its connection may have been lost."""
-    all_ = Coordination()
     leader, follower = completing(all_, 2)
     first, again = all_.sync(follower, 1), all_.sync(follower, 1)
     assert [Code.REBALANCE_IN_PROGRESS] == [one.code for one in first]

@@ -9,12 +9,11 @@ from topicfs.coordination.groups.requests import Code, LeavingMember
 from topicfs.coordination.membership import GroupState
 
 
-def test_a_static_member_that_comes_back_disturbs_nobody():
+def test_a_static_member_that_comes_back_disturbs_nobody(all_):
     """Row 181: If the chosen assignor stays the same, a static member that comes back causes no rebalance.
 
     The member gets a new id, and the group's record then has this id.
     """
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     written = len(all_.log)
     (answer,) = all_.join(instance_id="two")
@@ -32,12 +31,11 @@ def test_a_static_member_that_comes_back_disturbs_nobody():
     assert follower.encode() == all_.sync(answer.member_id, 1)[0].assignment
 
 
-def test_a_replacement_that_cannot_be_written_is_undone():
+def test_a_replacement_that_cannot_be_written_is_undone(all_):
     """Row 182: If a static member's new id cannot be written, the new id gets an error.
 
     The old id is the member again, with its own protocols.
     """
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.refuse = Code.NOT_COORDINATOR
     (answer,) = all_.join(instance_id="two", protocols=(RANGE, ROUND_ROBIN), rebalance_timeout_ms=1)
@@ -53,12 +51,11 @@ def test_a_replacement_that_cannot_be_written_is_undone():
     assert Code.NONE is all_.heartbeat(follower, 1)
 
 
-def test_a_static_leader_that_comes_back_need_not_assign():
+def test_a_static_leader_that_comes_back_need_not_assign(all_):
     """Row 183: A static leader that comes back gets the list of all members and a flag to skip the assignment.
 
     An older client gets no list, and its answer names the member's former id as leader.
     """
-    all_ = Coordination()
     leader, _ = all_.stable("one", "two")
     (answer,) = all_.join(instance_id="one")
     assert (True, 2, answer.member_id) == (answer.skip_assignment, len(answer.members), answer.leader)
@@ -68,9 +65,8 @@ def test_a_static_leader_that_comes_back_need_not_assign():
     assert (False, 0, answer.member_id) == (older.skip_assignment, len(older.members), older.leader)
 
 
-def test_a_duplicate_that_waits_is_fenced():
+def test_a_duplicate_that_waits_is_fenced(all_):
     """Row 184: The waiting join of the old id gets FENCED_INSTANCE_ID as soon as a new id takes over the instance."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     waiting = all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))
     assert [] == waiting
@@ -82,9 +78,8 @@ def test_a_duplicate_that_waits_is_fenced():
     assert [(Code.NONE, 2)] == [(one.code, one.generation) for one in new]
 
 
-def test_a_duplicate_that_waits_for_its_assignment_is_fenced():
+def test_a_duplicate_that_waits_for_its_assignment_is_fenced(all_):
     """The waiting sync of the old id gets FENCED_INSTANCE_ID, and the new id joins in its place."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))
     all_.join(leader, instance_id="one")
@@ -105,9 +100,8 @@ def live_long(all_: Coordination) -> None:
         all_.coordinator.phases.keep_alive(all_.group, one)
 
 
-def test_an_absent_static_follower_stays_a_member():
+def test_an_absent_static_follower_stays_a_member(all_):
     """Row 185: The rebalance timeout ends the join phase without the absent follower, which stays a member."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
     again = all_.join(leader, instance_id="one", **LONG)
@@ -119,9 +113,8 @@ def test_an_absent_static_follower_stays_a_member():
     assert {leader, follower} == set(all_.group.members)
 
 
-def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
+def test_an_absent_static_leader_stays_a_member_and_leads_no_longer(all_):
     """Row 186: If the leader is absent, the first member that joined leads instead."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
     again = all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN), **LONG)
@@ -131,12 +124,11 @@ def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
     assert {leader, follower} == set(all_.group.members)
 
 
-def test_a_group_of_absent_static_members_keeps_waiting():
+def test_a_group_of_absent_static_members_keeps_waiting(all_):
     """Row 187: If all static members are absent, the rebalance timer starts again, and no member is removed.
 
     The group keeps its generation until the members join.
     """
-    all_ = Coordination()
     ids = all_.stable("one", "two")
     live_long(all_)
     (passing,) = all_.join()
@@ -152,9 +144,8 @@ def test_a_group_of_absent_static_members_keeps_waiting():
     assert [2, 2] == [one[0].generation for one in again]
 
 
-def test_static_members_are_removed_by_their_instance():
+def test_static_members_are_removed_by_their_instance(all_):
     """An administrator removes a static member by its instance id alone, because the member id is unknown."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     assert [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID] == all_.leave(
         LeavingMember(instance_id="two"), LeavingMember(instance_id="three"), LeavingMember()
@@ -163,9 +154,8 @@ def test_static_members_are_removed_by_their_instance():
     assert [Code.FENCED_INSTANCE_ID] == all_.leave(LeavingMember(follower, "one"))
 
 
-def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
+def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance(all_):
     """If a returning member changes the chosen assignor, the group rebalances to get an assignment of this assignor."""
-    all_ = Coordination()
     (only,) = [all_.join(version=3, instance_id="one", protocols=(RANGE, ROUND_ROBIN))]
     all_.advance(0)
     all_.sync_all(only)
@@ -176,12 +166,11 @@ def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
 
 
 @pytest.mark.parametrize("timeout", [1, 0, -(2**31)])
-def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int) -> None:
+def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(all_: Coordination, timeout: int) -> None:
     """If nobody joins in a join phase, the coordinator waits before it begins the next join phase.
 
     This holds even if the rebalance timeout is very short.
     """
-    all_ = Coordination()
     all_.stable("one", "two", "three")
     for one in ("one", "two"):
         all_.join(instance_id=one, rebalance_timeout_ms=timeout)
@@ -197,9 +186,8 @@ def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int
     assert due >= all_.clock() + 1000
 
 
-def test_a_pending_id_is_not_that_of_a_static_member():
+def test_a_pending_id_is_not_that_of_a_static_member(all_):
     """A join with a pending id and an instance id is refused, and the instance keeps its member."""
-    all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     (pending,) = all_.join()
     (answer,) = all_.join(pending.member_id, instance_id="two")

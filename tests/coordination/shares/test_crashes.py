@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 import pytest
 
 from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.mortal_disk import End, Killed, MortalDisk
+from tests.doubles.mortal_disk import End, MortalDisk, dies
 from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.storage.model import Offset
 
@@ -49,22 +50,15 @@ def prepared() -> MortalDisk:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [End.KILL])
-def test_a_kill_at_each_step_loses_nothing(end: End):
+def test_a_kill_at_each_step_loses_nothing():
     """After a kill at any step every record is accepted, rejected or delivered again.
 
     No acknowledged record is delivered twice.
     """
     for steps in count(1):
         disk, life = prepared(), Life()
-        finished = False
-        with disk.dying_after(steps):
-            try:
-                life.run(disk)
-                finished = True
-            except Killed:
-                pass
-        end.of(disk)
+        killed = dies(disk, partial(life.run, disk), steps)
+        End.KILL.of(disk)
         engine = engine_on(disk, clock=ManualClock())
         group = engine.share_groups.group("g")
         session = group.open(["orders"], holder="successor")
@@ -83,7 +77,7 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
         assert len(given) == len(set(given)), steps
         assert 0 == group.positions("orders")[0].lag, steps
         engine.close()
-        if finished:
+        if not killed:
             return
 
 
@@ -154,19 +148,13 @@ def test_a_kill_at_each_step_of_a_deletion_leaves_nothing_to_the_next_queue():
         engine.share_groups.create("g").alter({"share.delivery.count.limit": "3"})
         Life().run(disk)
         engine = engine_on(disk, clock=ManualClock())
-        finished = False
-        with disk.dying_after(steps):
-            try:
-                engine.share_groups.delete("g")
-                finished = True
-            except Killed:
-                pass
+        killed = dies(disk, partial(engine.share_groups.delete, "g"), steps)
         End.KILL.of(disk)
         groups = engine_on(disk, clock=ManualClock()).share_groups
         if not groups.exists("g"):
             group = groups.create("g")
             group.open(["orders"], holder="successor").close()
             assert (5, []) == (group.settings.share_delivery_count_limit, group.rejected("orders")), steps
-        if finished:
+        if not killed:
             assert steps > 1
             return

@@ -66,6 +66,17 @@ class Bench:
         self.engine = engine_on(self.disk, clock=self.clock)
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def session(bench: Bench) -> QueueSession:
+    """A session of the group."""
+    return bench.open()
+
+
 def value(leased: Leased | None) -> str | None:
     return None if leased is None else (leased.record.value or b"").decode()
 
@@ -79,9 +90,8 @@ def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgem
     session.acknowledge({leased.record_name: word})
 
 
-def test_each_record_goes_to_one_session():
+def test_each_record_goes_to_one_session(bench):
     """Two sessions take records in turn. Accepted records do not come again, so in the end no record is left."""
-    bench = Bench()
     sessions = itertools.cycle([bench.open(), bench.open()])
     values = []
     while (leased := (session := next(sessions)).take()) is not None:
@@ -93,10 +103,8 @@ def test_each_record_goes_to_one_session():
     assert "one more" == value(next(sessions).take())
 
 
-def test_a_released_record_comes_again_before_new_ones():
+def test_a_released_record_comes_again_before_new_ones(bench, session):
     """A released record comes again before new ones, with an increased delivery count."""
-    bench = Bench()
-    session = bench.open()
     first = session.take()
     acknowledge(session, first, RELEASE)
     again = session.take()
@@ -106,9 +114,8 @@ def test_a_released_record_comes_again_before_new_ones():
     assert (first.record_name, 1, 2) == (again.record_name, first.delivery_count, again.delivery_count)
 
 
-def test_the_close_gives_back_at_once():
+def test_the_close_gives_back_at_once(bench):
     """Closing a session releases its records for other sessions. Further calls on the closed session change nothing."""
-    bench = Bench()
     first, second = bench.open("one"), bench.open("two")
     taken = [first.take(), first.take()]
     assert 2 == len(first.held())
@@ -122,9 +129,8 @@ def test_the_close_gives_back_at_once():
     assert ["two"] == [one.holder for one in bench.group.members()]
 
 
-def test_a_lease_ends():
+def test_a_lease_ends(bench):
     """A holder whose lease has ended has lost the record. A renewed lease ends later."""
-    bench = Bench()
     slow, other = bench.open(), bench.open()
     lost, renewed = slow.take(), slow.take()
     bench.clock.advance(LOCK - 1)
@@ -187,13 +193,11 @@ def test_what_is_rejected_is_shown_and_not_given_again():
     assert [record_name(1)] == [one.record_name for one in bench.group.rejected("orders")]
 
 
-def test_a_restart_goes_on_where_the_group_stood():
+def test_a_restart_goes_on_where_the_group_stood(bench, session):
     """After a restart a group continues from its stored state.
 
     Accepted records are done, released records keep their delivery count, and held records are delivered again.
     """
-    bench = Bench()
-    session = bench.open()
     taken = [session.take() for _ in range(4)]
     acknowledge(session, taken[0])
     acknowledge(session, taken[2])
@@ -208,9 +212,8 @@ def test_a_restart_goes_on_where_the_group_stood():
     assert session.take() is None
 
 
-def test_what_is_shown_of_a_group():
+def test_what_is_shown_of_a_group(bench):
     """A description has positions, records in flight with their holders, members, topics and state."""
-    bench = Bench()
     assert ({}, "Empty") == (bench.engine.share_groups.groups(), bench.group.state)
     session = bench.open("bash, process 7")
     acknowledge(session, session.take())
@@ -237,10 +240,8 @@ def test_what_is_shown_of_a_group():
     )
 
 
-def test_somebody_else_settles_a_record_in_flight():
+def test_somebody_else_settles_a_record_in_flight(bench, session):
     """After `acknowledge_for_holder` has accepted or released a record, the holder's own acknowledgement fails."""
-    bench = Bench()
-    session = bench.open()
     first, second = session.take(), session.take()
     bench.group.acknowledge_for_holder(record_name(0), ACCEPT)
     bench.group.acknowledge_for_holder(record_name(1), RELEASE)
@@ -254,10 +255,8 @@ def test_somebody_else_settles_a_record_in_flight():
     assert "job 1" == value(session.take())
 
 
-def test_records_are_taken_some_at_a_time():
+def test_records_are_taken_some_at_a_time(bench, session):
     """A session gets at most the requested number of records. An invalid acknowledgement changes nothing."""
-    bench = Bench()
-    session = bench.open()
     taken = session.take_some(3)
     assert ["job 0", "job 1", "job 2"] == [value(one) for one in taken]
     with pytest.raises(errors.RecordNotHeldError):
@@ -308,20 +307,16 @@ def test_what_a_transaction_aborted_is_passed_over():
     assert 0 == bench.group.positions("orders")[0].lag
 
 
-def test_a_gap_in_the_log_is_no_record():
+def test_a_gap_in_the_log_is_no_record(bench, session):
     """If the log start moves past waiting records, they are lost, and the records after them are delivered."""
-    bench = Bench()
-    session = bench.open()
     acknowledge(session, session.take(), RELEASE)
     bench.engine.partition("orders", 0).delete_records(Offset(3))
 
     assert ["job 3", "job 4", None] == [value(session.take()) for _ in range(3)]
 
 
-def test_a_group_that_is_reset_begins_there():
+def test_a_group_that_is_reset_begins_there(bench, session):
     """A reset is refused while the group has members, or if its offset is outside of the log."""
-    bench = Bench()
-    session = bench.open()
     for _ in range(3):
         acknowledge(session, session.take())
     partition = TopicPartition("orders", 0)
@@ -337,9 +332,8 @@ def test_a_group_that_is_reset_begins_there():
     assert "job 1" == value(bench.open().take())
 
 
-def test_settings_are_kept_and_count_at_once():
+def test_settings_are_kept_and_count_at_once(bench):
     """A queue's settings have Kafka's names and bounds."""
-    bench = Bench()
     bench.engine.share_groups.create("billing")
     with pytest.raises(errors.InvalidConfigError):
         bench.group.alter({"share.delivery.count.limit": "1"})
@@ -358,9 +352,8 @@ def test_settings_are_kept_and_count_at_once():
     assert 5 == bench.group.settings.share_delivery_count_limit
 
 
-def test_groups_come_and_go():
+def test_groups_come_and_go(bench):
     """Groups are created without a session, and deleted with all their state unless they have members."""
-    bench = Bench()
     groups = bench.engine.share_groups
     groups.create("billing")
     with pytest.raises(errors.GroupExistsError):
@@ -379,9 +372,8 @@ def test_groups_come_and_go():
     assert "job 0" == value(bench.open().take())
 
 
-def test_invalid_queues_are_refused():
+def test_invalid_queues_are_refused(bench):
     """A queue is refused if it has a missing or internal topic, a consumer group's name, or too many sessions."""
-    bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")
     bench.open()
@@ -408,10 +400,8 @@ def test_a_name_that_no_record_can_have_is_refused(name: str):
         Bench().engine.share_groups.create(name)
 
 
-def test_a_topic_that_is_deleted_takes_its_states_along():
+def test_a_topic_that_is_deleted_takes_its_states_along(bench, session):
     """A new topic of the same name starts from the beginning, without states of the deleted topic."""
-    bench = Bench()
-    session = bench.open()
     acknowledge(session, session.take())
     bench.engine.maintenance(bench.clock())
     assert ["orders"] == bench.group.topics()
@@ -429,10 +419,8 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
     assert 1 == len(list(bench.engine.share_groups._opened().store.states()))
 
 
-def test_the_topic_of_states_stays_small():
+def test_the_topic_of_states_stays_small(bench, session):
     """Redundant records of the state topic are deleted every few minutes, and no state is lost."""
-    bench = Bench()
-    session = bench.open()
     taken = session.take()
     for _ in range(3):
         acknowledge(session, session.take(), RELEASE)
@@ -448,10 +436,8 @@ def test_the_topic_of_states_stays_small():
     assert [taken and taken.record_name, record_name(1)] == [one and one.record_name for one in again]
 
 
-def test_a_read_only_engine_opens_no_sessions():
+def test_a_read_only_engine_opens_no_sessions(bench, session):
     """A read-only engine opens no sessions, but shows the stored state."""
-    bench = Bench()
-    session = bench.open()
     acknowledge(session, session.take())
     acknowledge(session, session.take(), REJECT)
     bench.engine.close()
@@ -464,10 +450,8 @@ def test_a_read_only_engine_opens_no_sessions():
     assert [record_name(1)] == [one.record_name for one in group.rejected("orders")]
 
 
-def test_a_disk_that_is_full_leaves_the_records_held():
+def test_a_disk_that_is_full_leaves_the_records_held(bench, session):
     """On a full disk an acknowledgement fails and can be repeated. No record is delivered twice."""
-    bench = Bench()
-    session = bench.open()
     leased = session.take()
     bench.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
     with pytest.raises(OSError, match="No space"):

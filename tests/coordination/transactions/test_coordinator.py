@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,16 +13,19 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End as EndOfProcess
 from tests.doubles.mortal_disk import Killed, MortalDisk
 from tests.doubles.records import read_records
-from tests.doubles.replicated import Replicated
+from tests.doubles.refusals import refusal
+from tests.doubles.replicated import with_orders
 from tests.doubles.several_disks import A, B, SeveralDisks, break_disk, filled, opened, places
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
+from topicfs.coordination.groups.requests import Code, OffsetCommitRequest
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
 from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.coordination.transactions.state_records import read_name, read_state, write_key
 from topicfs.coordination.transactions.transaction import End, ProducerRun, Status
+from topicfs.replication import EmbeddedEngine
+from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.codec.headers import BatchStamp
@@ -64,6 +67,10 @@ class World:
         assert isinstance(groups, EmbeddedGroups)
         self.groups = groups
         self.coordinator = TransactionCoordinator(self.engine, groups, CONFIG, self.clock)
+
+    def close(self) -> None:
+        self.coordinator.close()
+        self.engine.close()
 
     def reopen(self) -> None:
         """Continue on the same disk as the next process does."""
@@ -119,6 +126,13 @@ class World:
         return found
 
 
+def started(engine: ReplicatedEngine | EmbeddedEngine, clock: ManualClock) -> TransactionCoordinator:
+    """Return a coordinator that has read its partitions."""
+    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, clock)
+    coordinator.maintain()
+    return coordinator
+
+
 def batch_of(run: ProducerRun, value: bytes) -> bytearray:
     stamp = BatchStamp(
         producer_id=run.producer_id, producer_epoch=run.epoch, base_sequence=0, transactional=True
@@ -131,14 +145,7 @@ def world(clock: ManualClock) -> Iterator[World]:
     world = World(MortalDisk(), clock)
     world.coordinator.maintain()
     yield world
-    world.coordinator.close()
-    world.engine.close()
-
-
-def refusal(ask: Callable[..., object], *arguments: object, **how: object) -> Code:
-    with pytest.raises(RequestError) as refused:
-        ask(*arguments, **how)
-    return refused.value.code
+    world.close()
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -171,8 +178,7 @@ def test_the_next_process_finds_the_same_state(world: World) -> None:
     """A transaction that is open when the process ends continues in the next process."""
     run = world.begin()
     world.write(run, T0, b"a")
-    world.coordinator.close()
-    world.engine.close()
+    world.close()
     world.reopen()
     assert Code.COORDINATOR_LOAD_IN_PROGRESS == refusal(world.end, run)
     assert Code.COORDINATOR_LOAD_IN_PROGRESS == refusal(world.begin)
@@ -205,8 +211,7 @@ def test_a_transaction_is_aborted_after_its_timeout(world: World) -> None:
     world.clock.advance(MINUTE)
     world.coordinator.maintain()
     assert not world.is_stable(T0)
-    world.coordinator.close()
-    world.engine.close()
+    world.close()
     world.reopen()
     world.clock.advance(1)
     world.coordinator.maintain()
@@ -365,8 +370,7 @@ def test_a_kill_at_every_step_of_a_commit(end: EndOfProcess) -> None:
         world.end(again)
         assert "next" == world.values(T0)[-1]
         results.add((answered, found[2]))
-        world.coordinator.close()
-        world.engine.close()
+        world.close()
         if answered:
             break
     assert {(False, 7), (False, None), (True, 7)} == results
@@ -374,11 +378,9 @@ def test_a_kill_at_every_step_of_a_commit(end: EndOfProcess) -> None:
 
 def test_replicas_have_the_same_markers() -> None:
     """In partitions with replicas, transactions end on every replica, and unverified batches are refused."""
-    disks = Replicated()
+    disks = with_orders()
     engine = disks.engine
-    engine.create_topic("orders", partitions=1)
-    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, disks.clock)
-    coordinator.maintain()
+    coordinator = started(engine, disks.clock)
     run = coordinator.init_producer_id(NAME, MINUTE, None)
     partition = engine.partition("orders", 0)
     with pytest.raises(InvalidTransactionStateError):
@@ -399,8 +401,7 @@ def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualC
     disks = SeveralDisks({A: SimulatedDisk(), B: SimulatedDisk()})
     engine = filled(disks, clock)
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
-    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, clock)
-    coordinator.maintain()
+    coordinator = started(engine, clock)
     run = coordinator.init_producer_id(NAME, MINUTE, None)
     coordinator.add_partitions(NAME, run, [here, there], 2)
     for place in (here, there):
@@ -413,8 +414,7 @@ def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualC
     disks.disks[lost].rename(lost, Path("/away"))
     disks.disks[lost].make_directory(lost)
     engine = opened(disks, clock)
-    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, clock)
-    coordinator.maintain()
+    coordinator = started(engine, clock)
     coordinator.end(NAME, End(run, commit=True, version=2))
     assert Status.PREPARE_COMMIT is coordinator.describe(NAME).status
     disks.disks[lost].remove_directory(lost)
@@ -431,11 +431,9 @@ def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualC
 
 def test_too_few_replicas_get_no_marker_again_and_again() -> None:
     """While too few replicas are in sync, a transaction waits. Meanwhile neither states nor markers are appended."""
-    disks = Replicated(min_insync_replicas=2)
+    disks = with_orders(min_insync_replicas=2)
     engine = disks.engine
-    engine.create_topic("orders", partitions=1)
-    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, disks.clock)
-    coordinator.maintain()
+    coordinator = started(engine, disks.clock)
     run = coordinator.init_producer_id(NAME, MINUTE, None)
     coordinator.add_partitions(NAME, run, [T0], 2)
     partition = disks.partition()

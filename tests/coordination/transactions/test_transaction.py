@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from tests.doubles.refusals import refusal
 from topicfs.coordination.groups.requests import Code, RequestError
 from topicfs.coordination.transactions.transaction import (
     EXHAUSTED_EPOCH,
@@ -50,12 +51,6 @@ def at(status: Status, epoch: int = 5, **how) -> Transaction:
 def end(state: Transaction | None, epoch: int, *, commit: bool, version: int = NEW, producer_id=ID):
     request = End(ProducerRun(producer_id, epoch), commit=commit, version=version)
     return ended(state, request, NOW, new_ids())
-
-
-def refusal(run, *arguments, **how) -> Code:
-    with pytest.raises(RequestError) as refused:
-        run(*arguments, **how)
-    return refused.value.code
 
 
 def begin(state: Transaction | None, expected: tuple[ProducerId, int] | None = None) -> Transaction:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.doubles.group_reader import Reader, wait_until_shared
+from tests.doubles.group_reader import Reader, positions, wait_until_shared
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from topicfs.coordination.membership import GroupState, Position
@@ -24,10 +24,6 @@ def served() -> Replicated:
     two.engine.create_topic("orders", partitions=2)
     two.engine.create_topic(names.CONSUMER_OFFSETS, partitions=2)
     return two
-
-
-def positions(two: Replicated) -> dict[TopicPartition, int]:
-    return {place: one.offset for place, one in two.engine.groups.positions("g").committed.items()}
 
 
 def test_members_share_partitions_and_commit_into_every_replica() -> None:
@@ -58,7 +54,7 @@ def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
     break_disk(two.disk(broken))
     reader.commit(PLACES[0], 5)
     reader.commit(PLACES[1], 4)
-    assert {PLACES[0]: 5, PLACES[1]: 4} == positions(two)
+    assert {PLACES[0]: 5, PLACES[1]: 4} == positions(two.engine)
     other = Reader(two.engine, "g", "orders")
     wait_until_shared([reader, other], PLACES)
 
@@ -73,7 +69,7 @@ def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
         two.engine.partition(names.CONSUMER_OFFSETS, number).sync()
     for begin in (two.reopen, two.kill, two.crash):
         begin()
-        assert dict.fromkeys(PLACES, 2) == positions(two)
+        assert dict.fromkeys(PLACES, 2) == positions(two.engine)
         assert "manual" == two.engine.groups.config("g").commit
         assert GroupState.EMPTY is two.engine.groups.describe("g").state
 
@@ -94,7 +90,7 @@ def test_positions_expire_by_the_settings_of_the_replicated_engine() -> None:
     two.append("a\n", ORDERS)
     two.engine.groups.set_positions("g", {PLACES[0]: Position(1)})
     two.engine.maintenance(two.clock())
-    assert {PLACES[0]: 1} == positions(two)
+    assert {PLACES[0]: 1} == positions(two.engine)
     two.clock.advance(8 * 86_400_000)
     two.engine.maintenance(two.clock())
-    assert {} == positions(two)
+    assert {} == positions(two.engine)

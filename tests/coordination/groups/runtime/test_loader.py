@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.engines import engine_on, log_of
-from tests.doubles.group_reader import Reader
+from tests.doubles.group_reader import Reader, positions
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -69,10 +69,6 @@ def position(offset: int, place: TopicPartition = T0, group: str = "g") -> tuple
     return write_committed_offset(CommittedOffset(group, *place, offset, commit_timestamp=NOW))
 
 
-def committed(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, int]:
-    return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
-
-
 def other(kind: int, group: str) -> bytes:
     """Return the key of a record of a newer group protocol."""
     return struct.pack(">hh", kind, len(group)) + group.encode()
@@ -92,7 +88,7 @@ def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
     }
     append(engine, write_group("g", state), write_group("gone", state), (write_group("gone", state)[0], None))
 
-    assert {T0: 3} == committed(engine)
+    assert {T0: 3} == positions(engine)
     assert ["g", "simple"] == list(engine.groups.listed())
     assert (GroupState.EMPTY, 4) == (
         engine.groups.describe("g").state,
@@ -147,7 +143,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
         engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
     )
     append(engine, position(4, T0, "new"))
-    assert {T0: 4} == committed(engine, "new")
+    assert {T0: 4} == positions(engine, "new")
     assert (
         "Unknown record type 3 while loading offsets and group metadata from __consumer_offsets-0."
         in caplog.text
@@ -219,17 +215,15 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
     size = sum(one.size_bytes for one in engine.partition(TOPIC, 0).segments() or ())
     assert size < 50 * 100
     expected = {T0: 49, T1: 7}
-    assert expected == committed(engine)
+    assert expected == positions(engine)
     engine.close()
     again = engine_on(disk, clock=clock)
-    assert (expected, 2) == (committed(again), again.groups.describe("g").generation)
+    assert (expected, 2) == (positions(again), again.groups.describe("g").generation)
     again.close()
 
 
-def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
+def test_compaction_keeps_what_is_not_known(engine: EmbeddedEngine, clock: ManualClock):
     """Compaction keeps the newest record of each key byte for byte, even if its type or version is unknown."""
-    engine = engine_on(disk, clock=clock)
-    engine.create_topic(TOPIC, partitions=1)
     kept = [
         (other(3, "new"), b"\x00\x00what"),
         (other(99, "newer"), b"\x00\x07what"),
@@ -242,14 +236,10 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
     engine.maintain_now(Timestamp(clock()))
     left = [(one.key, one.value) for one in read_records(engine.partition(TOPIC, 0))]
     assert [*kept, position(50), position(51)] == left
-    engine.close()
 
 
-def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
+def test_a_partition_that_is_reopened_is_loaded_again(engine: EmbeddedEngine):
     """After a partition is reopened, the members of its groups must rejoin. Their committed positions stay."""
-    engine = engine_on(disk, clock=clock)
-    engine.create_topic("orders", partitions=2)
-    engine.create_topic(TOPIC, partitions=1)
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     reader.commit(T0, 7)
@@ -258,9 +248,8 @@ def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock
     assert failed.exception(30) is not None
     engine.reopen_partition(TOPIC, 0)
     wait_until(lambda: reader.held.lost, "the reader gets the error")
-    assert {T0: 7} == committed(engine)
+    assert {T0: 7} == positions(engine)
     again = Reader(engine, "g", "orders")
     wait_until(lambda: again.partitions == [T0, T1], "the reader holds both partitions")
     again.commit(T0, 9)
-    assert {T0: 9} == committed(engine)
-    engine.close()
+    assert {T0: 9} == positions(engine)

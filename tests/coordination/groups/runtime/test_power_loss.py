@@ -7,11 +7,10 @@ from random import Random
 import pytest
 
 from tests.doubles.engines import engine_on
-from tests.doubles.group_reader import Reader, wait_until_shared
+from tests.doubles.group_reader import Reader, positions, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk
 from topicfs.coordination.membership import GroupState
-from topicfs.replication import EmbeddedEngine
 from topicfs.storage.model import TopicPartition
 
 TOPIC = "__consumer_offsets"
@@ -25,10 +24,6 @@ def prepared(seed: int) -> MortalDisk:
     engine.create_topic("orders", partitions=len(PLACES))
     engine.close()
     return disk
-
-
-def positions(engine: EmbeddedEngine) -> dict[TopicPartition, int]:
-    return {place: one.offset for place, one in engine.groups.positions("g").committed.items()}
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
 import pytest
 
-from tests.doubles.group_reader import Reader, wait_until_shared
+from tests.doubles.group_reader import Reader, positions, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage import errors
@@ -46,10 +48,6 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 
 def orders(*numbers: int) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in numbers or range(6)]
-
-
-def positions(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, int]:
-    return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
 
 
 def test_the_first_group_creates_its_topic(engine: EmbeddedEngine):
@@ -248,23 +246,32 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEng
     wait_until_shared([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
 
 
+@contextmanager
+def paused(groups: EmbeddedGroups, after: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Pause the groups' thread during the block. The thread first calls `after`."""
+    is_paused, go_on = Event(), Event()
+
+    def pause() -> None:
+        after()
+        is_paused.set()
+        go_on.wait(TIMEOUT_SECONDS)
+
+    groups._runner.post(pause)
+    assert is_paused.wait(TIMEOUT_SECONDS)
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
 def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
     """If two threads change different settings at the same time, neither change is lost."""
     groups = engine.groups
     groups.create("g")
     changes = {"commit": "manual", "auto.offset.reset": "latest"}
-    paused, go_on = Event(), Event()
-
-    def pause() -> None:
-        paused.set()
-        go_on.wait(TIMEOUT_SECONDS)
-
-    groups._runner.post(pause)
-    assert paused.wait(TIMEOUT_SECONDS)
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, paused(groups):
         altered = [threads.submit(groups.alter_config, "g", {name: changes[name]}) for name in changes]
         wait_until(lambda: groups._runner._inbox.qsize() == len(changes), "both wait for the groups' thread")
-        go_on.set()
     assert [None, None] == [one.result() for one in altered]
     assert changes == engine.group_overrides()["g"]
 
@@ -273,12 +280,6 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
     """Deleting a group deletes its settings, but not those of a group that is created with its name meanwhile."""
     groups = engine.groups
     groups.create("g")
-    paused, go_on = Event(), Event()
-
-    def pause() -> None:
-        engine._lock.acquire()  # From here on no other thread changes settings.
-        paused.set()
-        go_on.wait(TIMEOUT_SECONDS)
 
     def make_again() -> None:
         try:
@@ -287,13 +288,11 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
         finally:
             engine._lock.release()
 
-    groups._runner.post(pause)
-    assert paused.wait(TIMEOUT_SECONDS)
-    with ThreadPoolExecutor() as threads:
+    # The thread takes the lock first, so that no other thread changes settings.
+    with ThreadPoolExecutor() as threads, paused(groups, after=engine._lock.acquire):
         deleted = threads.submit(groups.delete, "g")
         wait_until(lambda: groups._runner._inbox.qsize() == 1, "the deletion waits for the groups' thread")
         made = threads.submit(groups._runner.call, make_again)
-        go_on.set()
     assert (None, None) == (deleted.result(), made.result())
     assert {"g": {"commit": "manual"}} == engine.group_overrides()
 

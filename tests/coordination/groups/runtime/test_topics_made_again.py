@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import engine_on
+from tests.doubles.group_reader import positions
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.offsets import NO_TOPIC_ID
@@ -29,10 +30,6 @@ def alone(directory: Path) -> Engine:
 
 def replicated(directory: Path) -> Engine:
     return open_replicas([directory / "1", directory / "2"])
-
-
-def committed(engine: Engine) -> dict[TopicPartition, int]:
-    return {place: one.offset for place, one in engine.groups.positions("g").committed.items()}
 
 
 def commit_without_id(engine: Engine, offset: int) -> None:
@@ -60,25 +57,23 @@ def test_a_new_topic_of_the_name_begins_without_a_position(
 
     This holds after a restart as well, and even if no group was used before the deletion.
     """
-    for name in ("1", "2"):
-        (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
         engine.create_topic("__consumer_offsets", partitions=1)
         engine.create_topic("orders")
         engine.groups.set_positions("g", {T0: Position(3)})
     with closing(opened(tmp_path)) as engine:
         if loaded:
-            assert {T0: 3} == committed(engine)
+            assert {T0: 3} == positions(engine)
         engine.delete_topic("orders")
         engine.create_topic("orders")
-        assert {} == committed(engine)
+        assert {} == positions(engine)
     with closing(opened(tmp_path)) as engine:
-        assert {} == committed(engine)
+        assert {} == positions(engine)
         engine.groups.set_positions("g", {T0: Position(1)})
     with closing(opened(tmp_path)) as engine:
-        assert {T0: 1} == committed(engine)
+        assert {T0: 1} == positions(engine)
         engine.groups.delete_positions("g", [T0])
-        assert {} == committed(engine)
+        assert {} == positions(engine)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -87,19 +82,17 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
     """A position without topic id is deleted with its topic, even if no group was used before."""
-    for name in ("1", "2"):
-        (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
         engine.create_topic("__consumer_offsets", partitions=1)
         engine.create_topic("orders")
         commit_without_id(engine, 3)
     with closing(opened(tmp_path)) as engine:
         if loaded:
-            assert {T0: 3} == committed(engine)
+            assert {T0: 3} == positions(engine)
         engine.delete_topic("orders")
-        assert {} == committed(engine)
+        assert {} == positions(engine)
         engine.create_topic("orders")
-        assert {} == committed(engine)
+        assert {} == positions(engine)
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
@@ -111,10 +104,10 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)
     commit_without_id(engine, 3)
-    assert {T0: 3} == committed(engine)
+    assert {T0: 3} == positions(engine)
     disk.fail("pwrite", times=2, suffix=".log")
     engine.delete_topic("orders")
-    assert {T0: 3} == committed(engine)
+    assert {T0: 3} == positions(engine)
     with pytest.raises(OSError, match="Input/output error"):
         engine.create_topic("orders")
     assert "orders" not in engine.topics()
@@ -122,7 +115,7 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
     disk.heal()
     with closing(engine_on(disk)) as engine:
         engine.create_topic("orders")
-        assert {} == committed(engine)
+        assert {} == positions(engine)
 
 
 class RememberingDisk(SimulatedDisk):
@@ -163,5 +156,5 @@ def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
             topic = before or engine.create_topic("orders")
             is_old = topic.topic_id == topic_id
             found.add("old" if is_old else "new" if before else "none")
-            assert ({T0: 3} if is_old else {}) == committed(engine)
+            assert ({T0: 3} if is_old else {}) == positions(engine)
     assert {"old", "new", "none"} == found

@@ -59,6 +59,11 @@ class Bench:
         )
         return [tuple(one) for one in self.partition.acquire(wanted, self.now)]
 
+    def take_each(self) -> None:
+        """Acquire each batch of the log with a request of its own."""
+        for one in self.log:
+            self.take(log=[one])
+
     def take_next(self, most: int = 1 << 30, **options) -> list[tuple[int, int, int]]:
         """Acquire as a broker does: read the log from the next fetch offset on, and acquire what was read."""
         offset = self.partition.next_fetch_offset()
@@ -172,8 +177,7 @@ def test_one_error_undoes_all_of_an_acknowledgement():
     All records stay held, in the same batches as before.
     """
     bench = Bench((5, 9), (10, 14), (15, 19))
-    for one in bench.log:
-        bench.take(log=[one])
+    bench.take_each()
 
     with pytest.raises(RecordNotHeldError):
         bench.say((5, 9, RELEASE), (10, 14, ACCEPT), (15, 19, ACCEPT), (16, 19, ACCEPT))
@@ -184,8 +188,7 @@ def test_one_error_undoes_all_of_an_acknowledgement():
 def test_the_second_end_of_a_lock_archives_at_a_limit_of_two():
     """Row 154: with a delivery limit of two, a record whose lock expires twice is archived, and counts as done."""
     bench = Bench((0, 9), (10, 19), limits=Limits(LOCK, 2, 200))
-    bench.take(log=[(0, 9)])
-    bench.take(log=[(10, 19)])
+    bench.take_each()
     bench.wait()
     assert {0: (AVAILABLE, 1), 10: (AVAILABLE, 1)} == bench.states()
     assert 0 == bench.partition.complete_count
@@ -202,8 +205,7 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
     Here all other records were accepted, so the start offset moves past all records.
     """
     bench = Bench((10, 14), (15, 19), limits=Limits(LOCK, 2, 200))
-    bench.take(log=[(10, 14)])
-    bench.take(log=[(15, 19)])
+    bench.take_each()
     bench.say((10, 12, ACCEPT), (13, 16, RELEASE), (17, 19, ACCEPT))
     assert [(13, 14, 2)] == bench.take(log=[(10, 14)])
     assert [(15, 16, 2)] == bench.take(log=[(15, 19)])
@@ -261,8 +263,7 @@ def test_a_moved_log_start_archives_records_that_are_not_held():
     """Row 159: if the log start moves, the start offset follows at once; held records below it stay held."""
     log = [(first, first + 4) for first in range(2, 37, 5)]
     bench = Bench(*log)
-    for one in log:
-        bench.take(log=[one])
+    bench.take_each()
     bench.say((2, 6, ACCEPT), (12, 16, RELEASE), (22, 26, RELEASE), (27, 31, REJECT))
     assert 5 == bench.partition.complete_count
     bench.partition.move_log_start(20)
@@ -291,8 +292,7 @@ def test_what_is_held_below_the_logs_start_keeps_the_start_until_it_is_settled()
     are archived.
     """
     bench = Bench((0, 9), (10, 19))
-    bench.take(log=[(0, 9)])
-    bench.take(log=[(10, 19)])
+    bench.take_each()
     bench.partition.move_log_start(5)
     bench.say((10, 19, ACCEPT))
     assert 5 == bench.partition.start_offset
@@ -342,8 +342,7 @@ def test_a_lock_that_ends_while_a_change_is_written_changes_nothing_of_it():
     acknowledgement gives.
     """
     bench = Bench((0, 4), (5, 19))
-    for one in bench.log:
-        bench.take(log=[one])
+    bench.take_each()
     words = [AckBatch(0, 0, (RELEASE,)), AckBatch(1, 1, (ACCEPT,)), AckBatch(5, 19, (ACCEPT,))]
     change = bench.partition.acknowledge(ME, words, bench.now)
     assert (0, 16) == (bench.partition.start_offset, bench.partition.complete_count)
@@ -442,8 +441,7 @@ def test_what_a_transaction_aborted_is_archived_and_not_given():
 def test_what_compaction_removed_meanwhile_is_archived():
     """If the log returns a later batch than requested, the records in between are archived."""
     bench = Bench((0, 4), (5, 9))
-    bench.take(log=[(0, 4)])
-    bench.take(log=[(5, 9)])
+    bench.take_each()
     bench.wait()
 
     assert [(5, 9, 2)] == bench.take(fetch_offset=0, log=[(5, 9)])

@@ -54,18 +54,22 @@ class Bench:
         return self.apply(self.shard.write(KEY, write, Timestamp(now)))
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 def kind(record: StateRecord) -> RecordType:
     found = read_state_key(record.key)
     assert found is not None
     return found[0]
 
 
-def test_a_state_begins_with_a_snapshot():
+def test_a_state_begins_with_a_snapshot(bench):
     """A new state begins with a snapshot of epoch 0. The epoch of the next snapshot is 1.
 
     The number of completed records is known if the start offset is known.
     """
-    bench = Bench()
     first, second = bench.initialize(epoch=3), bench.initialize(epoch=4, start=10)
 
     assert ShareState(0, 3, 0, -1, NOW, NOW) == read_snapshot(first.value or b"")
@@ -106,9 +110,8 @@ def test_a_batch_that_an_update_does_not_touch_stays(monkeypatch):
     )
 
 
-def test_older_epochs_are_refused():
+def test_older_epochs_are_refused(bench):
     """Row 166: a request with an older leader or state epoch changes nothing. An epoch of -1 is not compared."""
-    bench = Bench()
     bench.initialize(epoch=1)
     bench.apply(bench.shard.read(KEY, 5, NOW)[1])
     before = bench.shard.state(KEY)
@@ -124,12 +127,11 @@ def test_older_epochs_are_refused():
     assert 5 == bench.shard.state(KEY).leader_epoch
 
 
-def test_a_new_leader_writes_its_epoch():
+def test_a_new_leader_writes_its_epoch(bench):
     """Row 167: when a new leader reads a state, its leader epoch is written as an update without batches.
 
     Another read by the same leader writes nothing.
     """
-    bench = Bench()
     bench.initialize()
     state, record = bench.shard.read(KEY, 2, NOW)
     bench.apply(record)
@@ -141,12 +143,11 @@ def test_a_new_leader_writes_its_epoch():
     assert 2 == bench.shard.state(KEY).leader_epoch
 
 
-def test_cold_states_are_snapshotted_once():
+def test_cold_states_are_snapshotted_once(bench):
     """Row 169: if a state has not changed for five minutes, a snapshot is written.
 
     No further snapshot is written until the state changes.
     """
-    bench = Bench()
     bench.initialize(start=0)
     bench.write(StateBatch(0, 10, 0, 1), count=11)
     assert [] == bench.shard.snapshot_cold(Timestamp(NOW + COLD_AFTER_MS - 1))
@@ -173,9 +174,8 @@ def test_what_is_below_every_newest_snapshot_is_redundant():
     assert 2 == bench.shard.redundant_below()
 
 
-def test_states_of_topics_that_are_gone_are_deleted():
+def test_states_of_topics_that_are_gone_are_deleted(bench):
     """When a topic is deleted, its states are deleted. Such a state can be initialized again with any epoch."""
-    bench = Bench()
     bench.initialize(epoch=5)
     (tombstone,) = bench.shard.delete_topics(frozenset({KEY.topic_id}))
     bench.apply(tombstone)
