@@ -1,4 +1,4 @@
-"""A function that damages a file on a real disk."""
+"""Functions that damage a file on a real disk."""
 
 from __future__ import annotations
 
@@ -9,3 +9,12 @@ def overwrite(file: Path, position: int, data: bytes) -> None:
     content = bytearray(file.read_bytes())
     content[position : position + len(data)] = data
     file.write_bytes(content)
+
+
+def flip(file: Path, position: int, mask: int = 1) -> None:
+    """Flip the bits `mask` of one byte in place, even if an engine has mapped the file."""
+    with file.open("r+b", buffering=0) as opened:
+        opened.seek(position)
+        octet = opened.read(1)[0]
+        opened.seek(position)
+        opened.write(bytes([octet ^ mask]))

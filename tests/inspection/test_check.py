@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.damage import overwrite
+from tests.doubles.damage import flip, overwrite
 from topicfs.inspection.check.directory import DirectoryCheck, duplicates
 from topicfs.inspection.check.segment import SegmentCheck
 from topicfs.storage.codec.batch import assign_offsets, scan, seal
@@ -87,7 +87,7 @@ def test_progress_is_reported_in_bytes_of_log(directory):
 def test_a_flipped_byte_is_found_at_its_batch(directory):
     """A damaged batch is one finding with the batch's position and both checksums."""
     log = directory / f"{SEGMENT}.log"
-    overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    flip(log, 700)
     finding = the_finding(directory, f"{SEGMENT}.log")
     assert 609 == finding.position
     assert finding.cause.startswith("checksum is 0x")
@@ -97,8 +97,7 @@ def test_a_flipped_byte_is_found_at_its_batch(directory):
 def test_the_end_of_a_damaged_last_batch_is_the_end_of_the_log(directory):
     """A finding in the last batch says that reading can go on at the log end offset."""
     last = max(directory.glob("g-none-0/*.log"))
-    position = last.stat().st_size - 1
-    overwrite(last, position, bytes([last.read_bytes()[position] ^ 1]))
+    flip(last, last.stat().st_size - 1)
     (finding,) = check(directory)
     assert finding.cause.endswith(" to 399); reading can go on at 400")
 
@@ -107,7 +106,7 @@ def test_damage_does_not_hide_what_comes_after(directory):
     """Two damaged batches of one segment are two findings."""
     log = directory / f"{SEGMENT}.log"
     for position in (700, 12_000):
-        overwrite(log, position, bytes([log.read_bytes()[position] ^ 1]))
+        flip(log, position)
     assert 2 == len(check(directory))
 
 
@@ -317,7 +316,7 @@ def test_a_segments_numbers_are_learnt_on_the_way(directory):
     _, work, _ = partition.segments()
     whole, damaged = [SegmentCheck(work, NativeFileSystem(read_only=True)) for _ in range(2)]
     assert [] == list(whole.findings(lambda _: None))
-    overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
+    flip(log, 700)
     assert 1 == len(list(damaged.findings(lambda _: None)))
     size = log.stat().st_size
     headers = list(scan(log.read_bytes()))

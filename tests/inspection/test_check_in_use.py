@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.damage import flip
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.inspection.check.segment import SegmentCheck
 from topicfs.replication import open_engine
@@ -94,9 +95,7 @@ def test_damage_is_found_beside_an_owner_too(engine, tmp_path):
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     log = min((tmp_path / "orders-0").glob("*.log"))
-    data = bytearray(log.read_bytes())
-    data[200] ^= 1
-    log.write_bytes(data)
+    flip(log, 200)
     assert [log] == [one.file for one in check(tmp_path)]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.damage import flip, overwrite
 from tests.doubles.records import old_entry
 from topicfs.inspection.dump.files import DumpLine, dump
 from topicfs.inspection.dump.log import DumpOptions
@@ -98,10 +99,8 @@ def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
     """Mismatches are printed to standard error in Kafka's words, the highest offset first."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
-    broken = bytearray(index.read_bytes())
-    broken[3] = 21
-    broken[11] = 44
-    index.write_bytes(broken)
+    overwrite(index, 3, bytes([21]))
+    overwrite(index, 11, bytes([44]))
     lines = run([str(index)], verify_index_only=True)
     assert f"Dumping {index}\n" == output(lines)
     assert (
@@ -166,9 +165,7 @@ def test_bytes_behind_the_last_whole_batch_are_counted(tmp_path):
 def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
     """A flipped byte gives isvalid: false for its batch only."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
-    data = bytearray(segment.read_bytes())
-    data[1889 + 100] ^= 1
-    segment.write_bytes(data)
+    flip(segment, 1889 + 100)
     verdicts = [line.rsplit(" ", 1)[1] for line in output(run([str(segment)])).splitlines()[2:5]]
     assert ["true", "false", "true"] == verdicts
 

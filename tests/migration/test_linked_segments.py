@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.damage import flip
 from tests.doubles.handover import SETTINGS, numbered
 from tests.doubles.records import read_records
 from topicfs.migration.takeover import BrokerDirectories, Takeover
@@ -69,38 +70,21 @@ def kill(directory: Path) -> None:
     (directory / names.RECOVERY_POINTS).write_text("0\n0\n")
 
 
-def flip(directory: Path, position: int, bit: int) -> None:
-    path = directory / FIRST
-    data = bytearray(path.read_bytes())
-    data[position] ^= bit
-    path.write_bytes(data)
-
-
 def second_batch(directory: Path) -> int:
     return scan((directory / FIRST).read_bytes())[1].position
 
 
-def damage_records(directory: Path) -> None:
-    """Damage the second batch of the first segment, so that recovery truncates the segment there."""
-    flip(directory, second_batch(directory) + 70, 1)
+@pytest.mark.parametrize(
+    ("position", "bit"),
+    [(70, 1), (7, 16), (16, 8), (11, 4)],
+    ids=["records", "base offset", "magic", "length"],
+)
+def test_recovery_cuts_and_repairs_our_copy_alone(broker: Path, data: Path, position: int, bit: int) -> None:
+    """After a takeover of a killed broker, recovery writes to a copy of the linked segment.
 
-
-def damage_base_offset(directory: Path) -> None:
-    flip(directory, second_batch(directory) + 7, 16)
-
-
-def damage_magic(directory: Path) -> None:
-    flip(directory, second_batch(directory) + 16, 8)
-
-
-def damage_length(directory: Path) -> None:
-    flip(directory, second_batch(directory) + 11, 4)
-
-
-@pytest.mark.parametrize("damage", [damage_records, damage_base_offset, damage_magic, damage_length])
-def test_recovery_cuts_and_repairs_our_copy_alone(broker: Path, data: Path, damage: Change) -> None:
-    """After a takeover of a killed broker, recovery writes to a copy of the linked segment."""
-    damage(broker)
+    The second batch of the segment is damaged, so that recovery truncates the segment there.
+    """
+    flip(broker / FIRST, second_batch(broker) + position, bit)
     kill(broker)
     before = bytes_below(broker)
     take(broker, data)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from tests.doubles.damage import flip
 from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
 from topicfs.replication import EmbeddedEngine, open_engine
@@ -55,6 +57,19 @@ def engine(tmp_path, clock):
 
 def position(tmp_path: Path) -> ScrubPosition | None:
     return read_position(FILES, tmp_path / "data")
+
+
+def interrupt(tmp_path: Path, partition: str = "beta-0", **fields: object) -> None:
+    """Save the position of an interrupted scrub of all partitions."""
+    begun = ScrubPosition(**{"began": 1, "partition": partition, "offset": 8, "whole": True, **fields})
+    write_position(FILES, tmp_path / "data", begun)
+
+
+def scrub(engine: EmbeddedEngine, advance: Callable[[int], object] = lambda _: None) -> list[ScrubFinding]:
+    """Scrub all partitions; return the findings."""
+    found: list[ScrubFinding] = []
+    assert engine.scrubber.run(advance=advance, tell=found.append)
+    return found
 
 
 def wait_for_scrub(engine: EmbeddedEngine) -> None:
@@ -139,9 +154,7 @@ def test_with_the_interval_0_no_scrub_is_due(engine, clock, tmp_path):
 
 def test_an_interrupted_scrub_continues_where_it_was(engine, tmp_path):
     """A resumed scrub does not read again the partitions before the saved position."""
-    topic_id = engine.topic("beta").topic_id
-    begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
-    write_position(FILES, tmp_path / "data", begun)
+    interrupt(tmp_path, topic_id=engine.topic("beta").topic_id)
     assert engine.scrubber.run()
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     assert 0 < engine.scrubber.counts.read_bytes < whole / 2
@@ -152,9 +165,7 @@ def test_an_interrupted_scrub_continues_where_it_was(engine, tmp_path):
 
 def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
     """A topic that was created again is scrubbed from its start. The saved position belongs to the former topic."""
-    topic_id = engine.topic("beta").topic_id
-    begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
-    write_position(FILES, tmp_path / "data", begun)
+    interrupt(tmp_path, topic_id=engine.topic("beta").topic_id)
     engine.delete_topic("beta")
     log = engine.create_topic("beta").partitions()[0]
     for number in range(20):
@@ -167,8 +178,7 @@ def test_the_duty_continues_any_scrub_and_a_full_scrub_only_a_full_one(engine, t
     """The duty continues any scrub. A full scrub continues only a full scrub: the duty's scrubs skip partitions."""
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):
-        begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=given, damaged=2)
-        write_position(FILES, tmp_path / "data", begun)
+        interrupt(tmp_path, whole=given, damaged=2)
         before = engine.scrubber.counts.read_bytes
         assert engine.scrubber.run(only_open=only_open)
         assert reads_all == (engine.scrubber.counts.read_bytes - before == whole)
@@ -187,7 +197,7 @@ def test_a_stopped_scrub_saves_its_position(engine, tmp_path):
 
 def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
     """A scrub can be started from the first partition although the previous scrub was interrupted."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
+    interrupt(tmp_path)
     engine.scrubber.restart()
     total = engine.scrubber.total_bytes()
     assert engine.scrubber.run()
@@ -216,9 +226,7 @@ def test_a_position_that_cannot_be_read_is_none(engine, tmp_path, text):
 
 def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
     """If the topic of the saved position was deleted, the scrub continues with the next topic in order."""
-    write_position(
-        FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8, whole=True)
-    )
+    interrupt(tmp_path, "beaver-0")
     assert engine.scrubber.run()
     beta = engine.topic("beta").partitions()[0]
     assert beta.status().log_bytes == engine.scrubber.counts.read_bytes
@@ -232,9 +240,8 @@ def test_damage_without_a_replica_is_reported_and_left(engine):
     batch = log.chain.segments[0].find_batch(1, log.chain.segments[0].size)
     assert batch is not None
     for at in (batch.position + 65, log.chain.segments[0].size - 3):
-        _flip(path, at)
-    found: list[ScrubFinding] = []
-    assert engine.scrubber.run(tell=found.append)
+        flip(path, at, 64)
+    found = scrub(engine)
     assert [batch.position, None] == [found[0].finding.position, found[0].healed_from]
     assert 2 == len(found) == engine.scrubber.counts.damaged
     assert any("checksum" in line for line in engine.warnings)
@@ -247,24 +254,13 @@ def test_an_index_without_a_replica_is_made_again(engine):
     for kind in (".index", ".timeindex"):
         path = log.chain.segments[0].log.path.with_suffix(kind)
         before = path.read_bytes()
-        _flip(path, 2)
-        found: list[ScrubFinding] = []
-        assert engine.scrubber.run(tell=found.append)
-        assert ["its batches"] == [one.healed_from for one in found]
+        flip(path, 2, 64)
+        assert ["its batches"] == [one.healed_from for one in scrub(engine)]
         assert before == path.read_bytes()
-
-
-def _flip(path: Path, at: int) -> None:
-    with path.open("r+b", buffering=0) as file:
-        file.seek(at)
-        octet = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([octet ^ 64]))
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
     """A topic that was deleted after the scrub had listed it does not count as damaged."""
-    found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:
         if "beta" in engine.topics():
@@ -272,13 +268,12 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
             clock.advance(120_000)
             engine._look_after_directories(clock())
 
-    assert engine.scrubber.run(advance=delete, tell=found.append)
-    assert ([], 0) == (found, engine.scrubber.damaged)
+    assert ([], 0) == (scrub(engine, delete), engine.scrubber.damaged)
 
 
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
     """A requested scrub of a serving engine begins with the first partition, even after an interrupted scrub."""
-    write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
+    interrupt(tmp_path, offset=0)
     assert "state idle" == engine.scrubber.report()[0]
     engine.scrubber.start()
     asked_for = engine.scrubber._asked_for
@@ -296,8 +291,7 @@ def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
     epochs = log.directory / LEADER_EPOCHS
     epochs.unlink(missing_ok=True)
     epochs.mkdir()
-    found: list[ScrubFinding] = []
-    assert engine.scrubber.run(tell=found.append)
+    found = scrub(engine)
     (line,) = map(str, found)
     assert line.startswith(f"alpha-0: not scrubbed to its end: {epochs}: position 0: a directory")
     assert (1, 1) == (engine.scrubber.damaged, engine.scrubber.counts.damaged)
@@ -308,10 +302,8 @@ def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
 def test_a_partition_that_went_offline_is_left(engine):
     """A partition that goes offline before or during its scrub is skipped."""
     log = engine.topic("alpha").partitions()[0]
-    found: list[ScrubFinding] = []
     for advance in (lambda _: log.parts.life.note(Event.FAIL, "the disk is gone"), lambda _: None):
-        found.clear()
-        assert engine.scrubber.run(advance=advance, tell=found.append)
+        found = scrub(engine, advance)
         assert ([log.directory], 1) == ([one.finding.file for one in found], engine.scrubber.damaged)
         assert "the disk is gone" in found[0].finding.cause
 
@@ -319,7 +311,6 @@ def test_a_partition_that_went_offline_is_left(engine):
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
     """A topic that is deleted during its scrub is not reported as damaged, even if a new topic has its name."""
-    found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:
         if alpha is engine.topics().get("alpha"):
@@ -329,5 +320,4 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
             raise OSError(errno.EIO, "the files are gone")
 
     alpha = engine.topics()["alpha"]
-    assert engine.scrubber.run(advance=delete, tell=found.append)
-    assert ([], 0) == (found, engine.scrubber.damaged)
+    assert ([], 0) == (scrub(engine, delete), engine.scrubber.damaged)
