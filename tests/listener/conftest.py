@@ -12,7 +12,7 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.libraries import Java, UnavailableError, find_java
 from tests.doubles.certificates import Certificates
 from tests.listener.daemon import Daemon
-from tests.listener.serving import Served, serve
+from tests.listener.serving import RawClient, Served, serve
 from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.listener.security.users import entry
@@ -36,6 +36,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 def served(start: Callable[..., Served]) -> Served:
     """A new served directory. Its listener soon disconnects a stalled client."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
+
+
+@pytest.fixture
+def client(served: Served) -> RawClient:
+    """A connection to the served directory."""
+    return served.client()
 
 
 @pytest.fixture

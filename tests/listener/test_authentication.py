@@ -21,6 +21,12 @@ INVALID = "Authentication failed during authentication due to invalid credential
 TOKENS = "Invalid SASL/PLAIN response: expected 3 tokens, got "
 
 
+@pytest.fixture
+def client(guarded: Served) -> RawClient:
+    """A connection that is not authenticated."""
+    return guarded.client()
+
+
 def handshake(client: RawClient, mechanism: str, version: int = 1) -> dict[str, Any]:
     return client.ask(SASL_HANDSHAKE, {"mechanism": mechanism}, version)
 
@@ -45,9 +51,8 @@ def log_in(client: RawClient, mechanism: str, password: str = "alice-secret", *,
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
-def test_an_authenticated_client_is_served(guarded: Served, mechanism: str, version: int) -> None:
+def test_an_authenticated_client_is_served(client: RawClient, mechanism: str, version: int) -> None:
     """After SaslAuthenticate in each version every request is answered, and a second login is refused."""
-    client = guarded.client()
     assert 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
     log_in(client, mechanism, version=version)
     assert 0 == client.topic("t")["errorCode"]
@@ -125,9 +130,8 @@ def test_requests_between_handshake_and_authentication(guarded: Served) -> None:
     assert {} == dict(guarded.engine.topics())
 
 
-def test_api_versions_once(guarded: Served) -> None:
+def test_api_versions_once(client: RawClient) -> None:
     """A failed ApiVersions may be repeated; after a successful one, another ApiVersions ends the connection."""
-    client = guarded.client()
     client.frame(head(API_VERSIONS, 99) + b"whatever")
     assert 35 == API_VERSIONS.response.read(client.receive_frame()[4:], 0)["errorCode"]
     assert 42 == client.ask(API_VERSIONS, {**SOFTWARE, "clientSoftwareName": "-"})["errorCode"]
@@ -136,9 +140,8 @@ def test_api_versions_once(guarded: Served) -> None:
     assert client.is_closed()
 
 
-def test_an_unknown_mechanism(guarded: Served) -> None:
+def test_an_unknown_mechanism(client: RawClient) -> None:
     """A request for an unknown mechanism gets the names of the known mechanisms. Then the connection ends."""
-    client = guarded.client()
     answer = handshake(client, "GSSAPI")
     assert (33, list(PASSWORD_MECHANISMS)) == (answer["errorCode"], answer["mechanisms"])
     assert client.is_closed()
@@ -175,9 +178,8 @@ def test_an_unknown_user_is_like_a_wrong_password(guarded: Served, mechanism: st
          "Authentication failed: Client requested an authorization id that is different from username"),
     ],
 )  # fmt: skip
-def test_messages_of_plain(guarded: Served, message: bytes, said: str) -> None:
+def test_messages_of_plain(client: RawClient, message: bytes, said: str) -> None:
     """A malformed message of PLAIN is refused, and so is a message that asks for another user's rights."""
-    client = guarded.client()
     handshake(client, "PLAIN")
     answer = authenticate(client, message)
     assert (58, said) == (answer["errorCode"], answer["errorMessage"])
@@ -192,9 +194,8 @@ def test_messages_of_plain(guarded: Served, message: bytes, said: str) -> None:
         b"n,,n=alice,r=a\0c",
     ],
 )  # fmt: skip
-def test_first_messages_of_scram(guarded: Served, message: bytes) -> None:
+def test_first_messages_of_scram(client: RawClient, message: bytes) -> None:
     """A malformed first message of SCRAM is refused. A first message that asks for channel binding is refused, too."""
-    client = guarded.client()
     handshake(client, "SCRAM-SHA-256")
     answer = authenticate(client, message)
     assert (58, INVALID + "SCRAM-SHA-256") == (answer["errorCode"], answer["errorMessage"])
@@ -220,9 +221,8 @@ LAST_MESSAGES: tuple[Callable[[str, str], bytes], ...] = (
 
 
 @pytest.mark.parametrize("make", LAST_MESSAGES)
-def test_last_messages_of_scram(guarded: Served, make: Callable[[str, str], bytes]) -> None:
+def test_last_messages_of_scram(client: RawClient, make: Callable[[str, str], bytes]) -> None:
     """A last message is refused if it lacks the right nonce, the right binding, or a proof of exactly this message."""
-    client = guarded.client()
     handshake(client, "SCRAM-SHA-256")
     exchange = PASSWORD_MECHANISMS["SCRAM-SHA-256"]("alice", "alice-secret")
     challenge = bytes(authenticate(client, next(exchange))["authBytes"])
@@ -266,9 +266,8 @@ def test_a_proof_is_not_accepted_twice(guarded: Served) -> None:
     assert 58 == authenticate(clients[1], proof)["errorCode"]
 
 
-def test_large_requests_before_authentication(guarded: Served) -> None:
+def test_large_requests_before_authentication(client: RawClient, guarded: Served) -> None:
     """A request of more than 64 KiB is accepted only after authentication."""
-    client = guarded.client()
     client.socket.sendall(struct.pack(">i", (64 << 10) + 1))
     assert client.is_closed()
     known = guarded.client()

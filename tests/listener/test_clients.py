@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
 from tests.doubles.producing import batch
-from tests.listener.serving import Served, fetching
+from tests.listener.serving import RawClient, Served, fetching
 from topicfs.listener.limits import ListenerLimits
 from topicfs.protocol.messages import DESCRIBE_CONFIGS, FETCH, INCREMENTAL_ALTER_CONFIGS, METADATA, PRODUCE
 from topicfs.storage.codec.columns import decode
@@ -230,9 +230,8 @@ def test_a_fetch_waits_for_enough(served: Served) -> None:
     assert b"" == client.fetch("t", 2, maxWaitMs=10)["records"]
 
 
-def test_requests_that_were_sent_ahead(served: Served) -> None:
+def test_requests_that_were_sent_ahead(client: RawClient) -> None:
     """Pipelined requests are answered in order, and a request for which the client wants no answer gets none."""
-    client = served.client()
     client.topic("t")
     data = [{"name": "t", "partitionData": [{"index": 0, "records": bytes(batch(b"a"))}]}]
     for acks in (1, 0, 1):
@@ -245,9 +244,8 @@ def test_requests_that_were_sent_ahead(served: Served) -> None:
     assert [0, 2] == offsets
 
 
-def test_a_deleted_topic_of_the_same_name(served: Served) -> None:
+def test_a_deleted_topic_of_the_same_name(client: RawClient, served: Served) -> None:
     """A client that fetches by topic id does not get records of a new topic with the same name."""
-    client = served.client()
     old = client.topic("t")["topicId"]
     served.engine.delete_topic("t")
     served.engine.create_topic("t")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tests.doubles.waiting import wait_until
-from tests.listener.serving import Served
+from tests.listener.serving import RawClient, Served
 from topicfs.listener.counts import MAX_CLIENTS, ClientName, ListenerCounts, RequestNote, client_name
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.storage.counts.engine_counts import OTHERS
 
 
-def test_requests_are_counted_by_kind_and_by_client(served: Served) -> None:
+def test_requests_are_counted_by_kind_and_by_client(client: RawClient, served: Served) -> None:
     """Each answer is counted with its bytes and its first error. An open connection counts for its client."""
-    client = served.client()
     client.ask(API_VERSIONS, {"clientSoftwareName": "raw", "clientSoftwareVersion": "1"}, 3)
     client.topic("t")
     client.fetch("t", 77)

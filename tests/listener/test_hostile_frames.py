@@ -42,9 +42,8 @@ def head(api: Api, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1, 0x16030102, 0x47455420])
-def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
+def test_sizes_that_no_frame_has(client: RawClient, served: Served, size: int) -> None:
     """A frame size ends the connection if it is 0, negative, above the limit, or the first bytes of TLS or HTTP."""
-    client = served.client()
     client.socket.sendall(struct.pack(">i", size) + b"rest")
     assert client.is_closed()
     assert serves(served)
@@ -60,9 +59,8 @@ def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
         head(FETCH, 12) + b"\0" * 10, head(PRODUCE, 9) + b"\0\xff\xff\0\0\0\0\xff\xff\xff\xff\x0f",
     ],
 )  # fmt: skip
-def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
+def test_frames_that_are_no_requests(client: RawClient, served: Served, content: bytes) -> None:
     """A frame that is cut off, is of an unknown kind, or has false lengths or counts ends only its own connection."""
-    client = served.client()
     client.frame(content)
     assert client.is_closed()
     assert serves(served)
@@ -79,17 +77,15 @@ def test_more_structures_than_a_request_may_have(served: Served) -> None:
     assert serves(served)
 
 
-def test_more_texts_than_a_request_may_have(served: Served) -> None:
+def test_more_texts_than_a_request_may_have(client: RawClient, served: Served) -> None:
     """A request with too many texts is refused before they are read: a text has 1 byte in the frame, 8 in memory."""
-    client = served.client()
     client.frame(head(FIND_COORDINATOR, 4) + b"\0\x82\x80\x20" + b"\x01" * ((8 << 16) + 1) + b"\0")
     assert client.is_closed()
     assert serves(served)
 
 
-def test_any_bytes_are_answered_or_refused(served: Served) -> None:
+def test_any_bytes_are_answered_or_refused(client: RawClient, served: Served) -> None:
     """Randomly changed requests are answered or end their connection; other connections are not affected."""
-    client = served.client()
     client.topic("t")
     client.produce("t", batch(b"a"))
     random = Random(57)
@@ -212,9 +208,8 @@ def test_a_waiting_fetch_delays_nobody(start: Any) -> None:
     assert all(client.is_closed() for client in clients)
 
 
-def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
+def test_versions_that_a_newer_client_asks_in(client: RawClient) -> None:
     """ApiVersions in an unknown version is answered in version 0 with an error and the supported versions."""
-    client = served.client()
     client.frame(head(API_VERSIONS, 99) + b"whatever")
     answer = client.receive_frame()
     assert struct.pack(">i", 7) == answer[:4]

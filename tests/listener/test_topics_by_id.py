@@ -57,9 +57,8 @@ def test_a_deletion_while_topics_are_listed_is_not_lost(
     assert unique not in broker.topics_by_id()
 
 
-def test_positions_by_id(served: Served) -> None:
+def test_positions_by_id(client: RawClient, served: Served) -> None:
     """OffsetCommit and OffsetFetch by id refuse a deleted topic's id, even if a new topic has its name."""
-    client = served.client()
     old = client.topic("orders")["topicId"]
     assert 0 == commit(client, old, 5)
     assert [(0, 5)] == fetch(client, [{"topicId": old, "partitionIndexes": [0]}])
@@ -74,10 +73,9 @@ def test_positions_by_id(served: Served) -> None:
 
 
 def test_positions_of_a_topic_that_is_replaced_meanwhile(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    client: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a topic is replaced while its position is fetched or set, no position of the new topic is read or set."""
-    client = served.client()
     old = client.topic("orders")["topicId"]
     requests = ClientRequests
 

@@ -96,6 +96,16 @@ def test_a_zombie_is_fenced(served: Served) -> None:
     assert [b"kept"] == consumed(served, "t", 1)
 
 
+def fill_source(served: Served | Daemon, count: int) -> list[bytes]:
+    """Produce lines to the topic `source`; return the lines."""
+    lines = [f"{number}".encode() for number in range(count)]
+    source = Producer({"bootstrap.servers": served.address})
+    for line in lines:
+        source.produce("source", line, partition=0)
+    assert 0 == source.flush(TIMEOUT_SECONDS)
+    return lines
+
+
 def copied(served: Served, copier: Producer, crash_before_commit: Callable[[int], bool]) -> Iterator[int]:
     """Copy the topic `source` to `target` exactly once, in transactions of some records; yield after each commit."""
     settings = {"bootstrap.servers": served.address, "group.id": "copier", "enable.auto.commit": False}
@@ -118,11 +128,7 @@ def copied(served: Served, copier: Producer, crash_before_commit: Callable[[int]
 
 def test_an_exactly_once_copy(served: Served) -> None:
     """A copier that is stopped in the middle of a transaction continues at the committed positions."""
-    lines = [f"{number}".encode() for number in range(30)]
-    source = Producer({"bootstrap.servers": served.address})
-    for line in lines:
-        source.produce("source", line, partition=0)
-    assert 0 == source.flush(TIMEOUT_SECONDS)
+    lines = fill_source(served, 30)
     copier = producer(served)
     done = sum(copied(served, copier, lambda number: number == 2))
     assert 0 < done < len(lines)
@@ -288,11 +294,7 @@ def test_kill_9_of_kafkas_exactly_once_copier_and_of_the_daemon(
 ) -> None:
     """Each line is copied once, although the copier and the daemon are killed while transactions end."""
     server = daemon()
-    lines = [f"{number}".encode() for number in range(200)]
-    source = Producer({"bootstrap.servers": server.address})
-    for line in lines:
-        source.produce("source", line, partition=0)
-    assert 0 == source.flush(TIMEOUT_SECONDS)
+    lines = fill_source(server, 200)
     copier = Copier(java, server.address, len(lines))
     for victim in (server, copier, server):
         copier.wait_for_a_transaction()
