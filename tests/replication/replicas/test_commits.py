@@ -16,16 +16,22 @@ from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.manifest import LogPlacement, Manifest, NewTopic, Placement, encode_manifest
 from topicfs.storage.staging.record import CommitRecord
+from topicfs.storage.staging.staged_file import StagedFile
 
 QUERY = "b1946ac9-2d3f"
+
+
+def staged(area: StagingArea, write: WriteId) -> StagedFile:
+    """Stage the line of a micro-batch."""
+    writer = area.stage(write, 0)
+    writer.append(ORDERS, encode_lines(b"%d\n" % write.batch, timestamp=1_700_000_000_000)[0])
+    return writer.finish()
 
 
 def submit(two: Replicated, batch: int, *, through: int) -> None:
     """Submit a micro-batch of one line in a directory, and let the owner append it."""
     area, write = StagingArea(DISKS[through - 1], two.disks), WriteId(QUERY, batch)
-    writer = area.stage(write, 0)
-    writer.append(ORDERS, encode_lines(b"%d\n" % batch, timestamp=1_700_000_000_000)[0])
-    area.submit(write, [writer.finish()])
+    area.submit(write, [staged(area, write)])
     two.engine.commit_staged_writes()
     assert area.is_empty()
 
@@ -108,13 +114,9 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start(two: Replicated
     two.disk(2).heal()
     two.disks.write_bytes(DISKS[0] / COMMITTED_WRITES, b"\0" * 40)
     two.open()
-    area, write = StagingArea(DISKS[0], two.disks), WriteId(QUERY, 1)
-    writer = area.stage(write, 0)
-    writer.append(ORDERS, encode_lines(b"1\n", timestamp=1_700_000_000_000)[0])
-    staged = writer.finish()
-    two.disks.write_bytes(
-        DISKS[0] / write_file(write, WriteFileKind.REQUESTED), encode_manifest(Manifest((staged,)))
-    )
+    write = WriteId(QUERY, 1)
+    manifest = Manifest((staged(StagingArea(DISKS[0], two.disks), write),))
+    two.disks.write_bytes(DISKS[0] / write_file(write, WriteFileKind.REQUESTED), encode_manifest(manifest))
     two.engine.commit_staged_writes()
     assert ["0", "1"] == two.lines()
     assert any("not a committed-writes file" in line for line in two.engine.warnings)
