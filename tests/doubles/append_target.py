@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from topicfs.fusefs.appending.framing import LINES, Framing
 from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
 from topicfs.fusefs.appending.linger_buffer import LingerBuffer
 from topicfs.fusefs.errors import FileError, errno_of
@@ -23,23 +26,30 @@ from topicfs.storage.model import Timestamp
 
 
 class MemoryTarget:
-    """An append target that keeps lines in a list. It refuses the line `bad`, and a test can make the target full."""
+    """An append target that keeps lines in a list. It refuses the line `bad`, and a test can make appends fail."""
 
     name = "orders/0/log"
 
-    def __init__(self) -> None:
-        self.max_record_bytes = 20
+    def __init__(self, max_record_bytes: int = 20) -> None:
+        self.max_record_bytes = max_record_bytes
         self.kept: list[bytes] = []
         self.durable: list[bytes] = []
-        self.full = False
         self.error: OSError | None = None
         """The error that every append raises, if any."""
         self.door = threading.Event()
         """Each append waits until this event is set."""
         self.door.set()
-        self.syncs = 0
+        self.syncs: list[list[bytes]] = []
+        """The lines that each sync flushed."""
         self.too_few = False
         """True while fewer replicas than needed are in sync. Appended lines are stored nevertheless."""
+
+    @contextmanager
+    def failing(self, number: int = errno.ENOSPC) -> Iterator[None]:
+        """Let each append inside the block fail, by default because the disk is full."""
+        self.error = OSError(number, "not now")
+        yield
+        self.error = None
 
     def check(self, lines: bytes) -> None:
         if b"bad\n" in lines:
@@ -50,8 +60,6 @@ class MemoryTarget:
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         self.check(lines)
         self.door.wait()
-        if self.full:
-            raise OSError(errno.ENOSPC, "no room")
         if self.error is not None:
             raise self.error
         self.kept.append(lines)
@@ -61,7 +69,7 @@ class MemoryTarget:
                 raise NotEnoughReplicasAfterAppendError("1 of 2 replicas in sync")
 
     def sync(self) -> None:
-        self.syncs += 1
+        self.syncs.append(list(self.kept))
         if self.too_few:
             raise NotEnoughReplicasError("1 of 2 replicas in sync")
 
@@ -69,8 +77,15 @@ class MemoryTarget:
 class OpenFile:
     """An append handle on a target in memory. A test says whether the process that opened the file still holds it."""
 
-    def __init__(self, acks: Acks = Acks.LEADER, *, durable: bool = False) -> None:
-        self.target = MemoryTarget()
+    def __init__(
+        self,
+        acks: Acks = Acks.LEADER,
+        *,
+        durable: bool = False,
+        framing: Framing = LINES,
+        max_record_bytes: int = 20,
+    ) -> None:
+        self.target = MemoryTarget(max_record_bytes)
         self.held = False
         self.reports = Reports(lambda: Timestamp(0))
         self.appending = Appending(
@@ -80,7 +95,11 @@ class OpenFile:
             reports=self.reports,
             still_held=lambda pid, path: self.held and (pid, path) == (7, "/orders/0/log"),
         )
-        self.handle = AppendHandle(self.target, self.appending, opener_pid=7, durable=durable)
+        self.handle = self.open(self.target, durable=durable, framing=framing)
+
+    def open(self, target: MemoryTarget, *, durable: bool = False, framing: Framing = LINES) -> AppendHandle:
+        """Open another handle in the same mount."""
+        return AppendHandle(target, self.appending, opener_pid=7, durable=durable, framing=framing)
 
 
 async def fails(awaited: object, number: int) -> None:

@@ -10,6 +10,7 @@ import trio.testing
 
 from tests.doubles.append_target import OpenFile, fails
 from topicfs.fusefs.appending.handle import Acks
+from topicfs.storage.errors import InvalidConfigError
 
 
 async def test_one_write_is_one_append():
@@ -93,16 +94,6 @@ async def test_durable_handles_append_durably(file: OpenFile):
     assert file.target.durable == file.target.kept == [b"a\n", b"b\n"]
 
 
-async def test_a_durable_write_is_refused_like_any_other():
-    """A durable handle skips the remaining part of a refused line, as other handles do."""
-    file = OpenFile(durable=True)
-
-    await fails(file.handle.write(b"bad\nrest"), errno.EINVAL)
-    await file.handle.write(b" of it\ngood\n")
-
-    assert [b"good\n"] == file.target.kept
-
-
 async def test_fsync_puts_the_begun_line_on_disk_too():
     """fsync(2) appends the unfinished line as a record and flushes it."""
     file = OpenFile()
@@ -110,5 +101,18 @@ async def test_fsync_puts_the_begun_line_on_disk_too():
 
     await file.handle.fsync()
 
-    assert [b"a\n", b"b\n"] == file.target.kept
-    assert 1 == file.target.syncs
+    assert [[b"a\n", b"b\n"]] == file.target.syncs
+
+
+@pytest.mark.parametrize(
+    ("text", "acks"), [("0", Acks.NONE), ("1", Acks.LEADER), ("all", Acks.ALL), ("-1", Acks.ALL)]
+)
+def test_acks_are_spelled_as_kafka_does(text: str, acks: Acks):
+    """`Acks.parse` accepts 0, 1, all and -1."""
+    assert Acks.parse(text) is acks
+
+
+def test_other_acks_are_refused():
+    """`Acks.parse` refuses any other value, and its error lists the valid spellings."""
+    with pytest.raises(InvalidConfigError, match="0, 1, all or -1"):
+        Acks.parse("2")

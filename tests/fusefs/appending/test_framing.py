@@ -33,13 +33,25 @@ def test_whole_lines_pass_without_a_copy():
     assert NOTHING == framed.waiting
 
 
-def test_a_batch_of_exactly_the_limit_passes():
-    """A batch whose size is exactly the limit is accepted. A larger batch is refused after its first 20 bytes."""
-    data = bytes(batch(b"value", timestamp=1))
+@pytest.mark.parametrize("before", [b"", b"whole\n"])
+def test_a_begun_line_may_be_as_long_as_a_record(before: bytes):
+    """An unfinished line may be as long as max.message.bytes; a write that adds one more byte is refused."""
+    limit = 20
+    assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
+    waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
+    assert b"x" * limit == LINES.frame(waiting, b"x", limit).waiting.tail
+    with pytest.raises(RecordTooLargeError, match="max.message.bytes=20"):
+        LINES.frame(waiting, b"xx", limit)
 
-    assert BATCHES.frame(NOTHING, data, len(data)).lines == data
-    with pytest.raises(RecordTooLargeError):
-        BATCHES.frame(NOTHING, data[:20], len(data) - 1)
+
+def test_a_batch_may_be_as_long_as_the_log_takes():
+    """A batch of max.message.bytes is accepted. A larger batch is refused as soon as its length field has arrived."""
+    data = bytes(batch(b"value"))
+    assert data == BATCHES.frame(NOTHING, data, len(data)).lines
+    begun = data[:20]
+    assert begun == BATCHES.frame(NOTHING, begun, len(data)).waiting.tail
+    with pytest.raises(RecordTooLargeError, match=f"exceeds max.message.bytes={len(data) - 1}"):
+        BATCHES.frame(NOTHING, begun, len(data) - 1)
 
 
 def test_the_last_line_waits_until_its_newline_comes():

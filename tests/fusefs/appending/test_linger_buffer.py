@@ -1,163 +1,189 @@
-"""acks=0: the order of lines from many files, the limits, and the files that get the error of a failed append."""
+"""acks=0: a write returns before its lines are appended. The order of lines, the limits, and who gets which error."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
+import trio
+import trio.testing
 
+from tests.doubles.append_target import MemoryTarget, OpenFile, fails
 from tests.doubles.records import batch
-from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING
-from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
+from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES
+from topicfs.fusefs.appending.framing import BATCHES
+from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
-from topicfs.fusefs.reports import Reports
-from topicfs.fusefs.threads.blocking_calls import BlockingCalls
-from topicfs.storage.errors import RecordTooLargeError
-from topicfs.storage.model import Timestamp
 
 
-class Book:
-    """A target that stores the lines in a list; appends fail while it is full."""
-
-    def __init__(self, name: str = "orders/0/log") -> None:
-        self.name = name
-        self.max_record_bytes = 20
-        self.kept: list[bytes] = []
-        self.full = False
-        self.synced_after = -1
-
-    def check(self, lines: bytes) -> None:
-        del lines
-
-    def append(self, lines: bytes, *, durable: bool = False) -> None:
-        del durable
-        if self.full:
-            raise OSError(errno.ENOSPC, "no room")
-        self.kept.append(lines)
-
-    def sync(self) -> None:
-        self.synced_after = len(self.kept)
+@pytest.fixture
+def file() -> OpenFile:
+    return OpenFile(Acks.NONE)
 
 
-class Desk:
-    """The linger buffer and the handles of a mount with acks=0; the buffer appends only when a test asks for it."""
-
-    def __init__(self) -> None:
-        self.linger_buffer = LingerBuffer(linger_ms=60_000)
-        self.reports = Reports(lambda: Timestamp(0))
-        self.appending = Appending(
-            Acks.NONE, self.linger_buffer, BlockingCalls(), self.reports, lambda _pid, _path: False
-        )
-
-    def open(self, book: Book, *, durable: bool = False) -> AppendHandle:
-        return AppendHandle(book, self.appending, opener_pid=7, durable=durable)
+@pytest.fixture
+def buffer(file: OpenFile) -> LingerBuffer:
+    """The buffer of the file; its lines are appended only when a test asks for it."""
+    return file.appending.linger_buffer
 
 
-async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
+async def test_lines_keep_the_order_in_which_they_were_answered(file: OpenFile, buffer: LingerBuffer):
     """Lines that several handles write to one log become one batch, in the order in which the writes were answered."""
-    desk, book = Desk(), Book()
-    first, second = desk.open(book), desk.open(book)
+    handles = [file.handle, file.open(file.target)]
     for number in range(6):
-        await (first, second)[number % 2].write(b"%d\n" % number)
-    assert [] == book.kept
-    desk.linger_buffer.append_all()
-    assert [b"0\n1\n2\n3\n4\n5\n"] == book.kept
+        await handles[number % 2].write(b"%d\n" % number)
+    assert [] == file.target.kept
+    buffer.append_all()
+    assert [b"0\n1\n2\n3\n4\n5\n"] == file.target.kept
 
 
-async def test_a_durable_write_comes_after_the_waiting_lines() -> None:
+async def test_a_durable_write_comes_after_the_waiting_lines(file: OpenFile):
     """A write with O_SYNC is appended after the lines that wait in the buffer."""
-    desk, book = Desk(), Book()
-    await desk.open(book).write(b"waits\n")
-    await desk.open(book, durable=True).write(b"now\n")
-    assert [b"waits\n", b"now\n"] == book.kept
+    await file.handle.write(b"waits\n")
+    await file.open(file.target, durable=True).write(b"now\n")
+    assert [b"waits\n", b"now\n"] == file.target.kept
 
 
-async def test_a_line_in_two_writes_is_placed_by_the_second_write() -> None:
+async def test_a_line_in_two_writes_is_placed_by_the_second_write(file: OpenFile, buffer: LingerBuffer):
     """A line that arrives in two writes takes its place in the order when the second write arrives."""
-    desk, book = Desk(), Book()
-    first, second = desk.open(book), desk.open(book)
-    await first.write(b"a\nbeg")
-    await second.write(b"b\n")
-    await first.write(b"un\n")
-    desk.linger_buffer.append_all()
-    assert [b"a\nb\nbegun\n"] == book.kept
+    await file.handle.write(b"a\nbeg")
+    await file.open(file.target).write(b"b\n")
+    await file.handle.write(b"un\n")
+    buffer.append_all()
+    assert [b"a\nb\nbegun\n"] == file.target.kept
 
 
-async def test_fsync_appends_what_waits_before_it_flushes() -> None:
+async def test_fsync_appends_what_waits_before_it_flushes(file: OpenFile):
     """fsync(2) first appends the waiting lines and the unfinished line, and then flushes."""
-    desk, book = Desk(), Book()
-    handle = desk.open(book)
-    await handle.write(b"a\nb")
-    await handle.fsync()
-    assert (b"a\nb\n", len(book.kept)) == (b"".join(book.kept), book.synced_after)
+    await file.handle.write(b"a\nb")
+    await file.handle.fsync()
+    (flushed,) = file.target.syncs
+    assert b"a\nb\n" == b"".join(flushed)
 
 
-async def test_a_failed_append_at_fsync_fails_each_file_once() -> None:
-    """If the append at fsync(2) fails, each file that wrote some of the lost lines gets the error once.
+async def test_a_failed_append_at_fsync_fails_each_file_once(file: OpenFile):
+    """If the append at fsync(2) fails, nothing is flushed. Each file that wrote some of the lost lines gets the error.
 
-    Later lines are stored.
+    A file gets the error once. Later lines are stored.
     """
-    desk, book, other = Desk(), Book(), Book("orders/1/log")
-    first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
-    await first.write(b"a\n")
+    other = MemoryTarget()
+    second, stranger = file.open(file.target), file.open(other)
+    await file.handle.write(b"a\n")
     await second.write(b"b\n")
     await stranger.write(b"c\n")
-    book.full = True
-    with pytest.raises(OSError, match="no room") as failed:
-        await first.fsync()
-    assert (errno.ENOSPC, -1) == (failed.value.errno, book.synced_after)
-    book.full = False
-    await first.fsync()
-    with pytest.raises(OSError, match="no room"):
-        await second.flush()
+    with file.target.failing():
+        await fails(file.handle.fsync(), errno.ENOSPC)
+    assert [] == file.target.syncs
+    await file.handle.fsync()
+    await fails(second.flush(), errno.ENOSPC)
     await second.flush()
     await stranger.fsync()
-    await first.write(b"d\n")
-    await first.fsync()
-    assert ([b"d\n"], [b"c\n"]) == (book.kept, other.kept)
+    await file.handle.write(b"d\n")
+    await file.handle.fsync()
+    assert ([b"d\n"], [b"c\n"]) == (file.target.kept, other.kept)
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "flush"])
+async def test_a_failure_is_reported_at_the_next_call_on_the_handle(
+    file: OpenFile, buffer: LingerBuffer, call: str
+):
+    """The first call on a handle after its lines were lost fails; the second call succeeds."""
+    await file.handle.write(b"a\n")
+    with file.target.failing():
+        buffer.append_all()
+
+    await fails(file.handle.write(b"b\n") if call == "write" else getattr(file.handle, call)(), errno.ENOSPC)
+    await file.handle.flush()
+
+
+async def test_an_error_that_the_kernel_may_have_dropped_is_repeated():
+    """If an append fails after a large request, the next two calls fail: the kernel may drop the first error."""
+    file = OpenFile(Acks.NONE, max_record_bytes=2 * MAX_REQUEST_BYTES)
+    await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
+    file.handle.failed(OSError(errno.ENOSPC, "no room"))
+
+    await fails(file.handle.write(b"a\n"), errno.ENOSPC)
+    await fails(file.handle.write(b"a\n"), errno.ENOSPC)
+    await file.handle.write(b"a\n")
+    file.appending.linger_buffer.append_all()
+
+    assert [b"a\n"] == file.target.kept[1:]
+
+
+async def test_lines_that_are_lost_after_the_close_are_reported(file: OpenFile, buffer: LingerBuffer):
+    """If lines are lost after their file was closed, the loss is reported in `@status`, because no call can fail."""
+    await file.handle.write(b"a\n")
+    await file.handle.flush()
+    await file.handle.release()
+    with file.target.failing():
+        buffer.append_all()
+
+    assert "lines lost when the file was closed" in file.reports.lines()[-1]
+
+
+async def test_a_bad_line_is_refused_at_once(file: OpenFile, buffer: LingerBuffer):
+    """A write that contains a bad line fails even with acks=0."""
+    await fails(file.handle.write(b"bad\n"), errno.EINVAL)
+
+    buffer.append_all()
+    assert [] == file.target.kept
+
+
+async def test_batches_do_not_wait():
+    """With acks=0, batches do not wait in the linger buffer: only the write that contains a refused batch fails."""
+    file = OpenFile(Acks.NONE, framing=BATCHES, max_record_bytes=1000)
+    data = bytes(batch(b"1", timestamp=1))
+
+    await file.handle.write(data)
+
+    assert [data] == file.target.kept
+
+
+async def test_waiting_lines_are_appended_after_the_linger_time(
+    file: OpenFile, buffer: LingerBuffer, nursery: trio.Nursery
+):
+    """The lines that are written within the linger time become one append when this time is over."""
+    await file.handle.write(b"a\n")
+    await file.handle.write(b"b\n")
+    assert [] == file.target.kept
+
+    nursery.start_soon(buffer.run)
+    while not file.target.kept:
+        await trio.lowlevel.checkpoint()
+
+    assert [b"a\nb\n"] == file.target.kept
+
+
+async def test_waiting_lines_are_appended_when_the_mount_ends(file: OpenFile, buffer: LingerBuffer):
+    """When the mount ends, the waiting lines in the linger buffer are appended without waiting for the linger time."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(buffer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        await file.handle.write(b"a\n")
+        nursery.cancel_scope.cancel()
+
+    assert [b"a\n"] == file.target.kept
 
 
 @pytest.mark.parametrize(("size", "appended"), [(MAX_GATHERED_BYTES - 1, 0), (MAX_GATHERED_BYTES, 1)])
-async def test_the_byte_that_reaches_the_limit_appends_all_waiting_lines(size: int, appended: int) -> None:
+async def test_the_byte_that_reaches_the_limit_appends_all_waiting_lines(size: int, appended: int):
     """The byte that reaches MAX_GATHERED_BYTES makes the buffer append all waiting lines immediately."""
-    desk, book = Desk(), Book()
-    handle = desk.open(book)
-    await handle.write(b"x" * 9 + b"\n")
-    await handle.write(b"\n" * (size - 10))
-    assert appended == len(book.kept)
-    desk.linger_buffer.append_all()
-    desk.linger_buffer.append_all()
-    assert [size] == [len(lines) for lines in book.kept]
+    file = OpenFile(Acks.NONE, max_record_bytes=MAX_GATHERED_BYTES)
+    await file.handle.write(b"x" * 9 + b"\n")
+    await file.handle.write(b"x" * (size - 11) + b"\n")
+    assert appended == len(file.target.kept)
+    file.appending.linger_buffer.append_all()
+    file.appending.linger_buffer.append_all()
+    assert [size] == [len(lines) for lines in file.target.kept]
 
 
-async def test_each_log_waits_by_itself() -> None:
+async def test_each_log_waits_by_itself():
     """The limit applies to each log separately: reaching it in one log does not append the lines of another log."""
-    desk, book, other = Desk(), Book(), Book("orders/1/log")
-    first, second = desk.open(book), desk.open(other)
-    half = b"\n" * (MAX_GATHERED_BYTES // 2)
-    await first.write(half)
-    await second.write(half)
-    assert ([], []) == (book.kept, other.kept)
-    await first.write(half)
-    assert ([half + half], []) == (book.kept, other.kept)
-
-
-@pytest.mark.parametrize("before", [b"", b"whole\n"])
-def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
-    """An unfinished line may be as long as max.message.bytes; a write that adds one more byte is refused."""
-    limit = 20
-    assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
-    waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
-    assert b"x" * limit == LINES.frame(waiting, b"x", limit).waiting.tail
-    with pytest.raises(RecordTooLargeError, match="max.message.bytes=20"):
-        LINES.frame(waiting, b"xx", limit)
-
-
-def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
-    """A batch of max.message.bytes is accepted. A larger batch is refused as soon as its length field has arrived."""
-    data = bytes(batch(b"value"))
-    assert data == BATCHES.frame(NOTHING, data, len(data)).lines
-    begun = data[:20]
-    assert begun == BATCHES.frame(NOTHING, begun, len(data)).waiting.tail
-    with pytest.raises(RecordTooLargeError, match=f"exceeds max.message.bytes={len(data) - 1}"):
-        BATCHES.frame(NOTHING, begun, len(data) - 1)
+    file = OpenFile(Acks.NONE, max_record_bytes=MAX_GATHERED_BYTES)
+    other = MemoryTarget(MAX_GATHERED_BYTES)
+    half = b"x" * (MAX_GATHERED_BYTES // 2 - 1) + b"\n"
+    await file.handle.write(half)
+    await file.open(other).write(half)
+    assert ([], []) == (file.target.kept, other.kept)
+    await file.handle.write(half)
+    assert ([half + half], []) == (file.target.kept, other.kept)

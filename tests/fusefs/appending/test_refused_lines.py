@@ -11,13 +11,14 @@ from tests.doubles.append_target import OpenFile, fails
 from tests.doubles.records import batch
 from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES, SMALLEST_CUT_BYTES, may_go_on
 from topicfs.fusefs.appending.framing import BATCHES
-from topicfs.fusefs.appending.handle import Acks, AppendHandle
+from topicfs.fusefs.appending.handle import Acks
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
-async def test_a_bad_line_drops_the_lines_of_its_write_and_the_unfinished_line():
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_bad_line_drops_the_lines_of_its_write_and_the_unfinished_line(durable: bool):
     """A bad line drops the good lines of its write and the unfinished line before it; later lines are stored."""
-    file = OpenFile()
+    file = OpenFile(durable=durable)
     await file.handle.write(b"wait")
 
     await fails(file.handle.write(b"ed\nbad\nmore"), errno.EINVAL)
@@ -34,9 +35,8 @@ async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
     """
     file = OpenFile()
     await file.handle.write(b"be")
-    file.target.full = True
-    await fails(file.handle.write(b"gun\n"), errno.ENOSPC)
-    file.target.full = False
+    with file.target.failing():
+        await fails(file.handle.write(b"gun\n"), errno.ENOSPC)
 
     await file.handle.write(again)
 
@@ -57,9 +57,7 @@ async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings
 
 def long_lines() -> OpenFile:
     """Return a file whose lines may be 12 bytes longer than one request."""
-    file = OpenFile()
-    file.target.max_record_bytes = MAX_REQUEST_BYTES + 12
-    return file
+    return OpenFile(max_record_bytes=MAX_REQUEST_BYTES + 12)
 
 
 async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
@@ -101,9 +99,8 @@ async def test_a_repeated_write_is_checked_with_the_unfinished_line(number: int)
     """
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
-    file.target.error = OSError(number, "not now")
-    await fails(file.handle.write(b"y\nz\n"), number)
-    file.target.error = None
+    with file.target.failing(number):
+        await fails(file.handle.write(b"y\nz\n"), number)
 
     await file.handle.write(b"y\nz\n")
 
@@ -113,8 +110,7 @@ async def test_a_repeated_write_is_checked_with_the_unfinished_line(number: int)
 @pytest.mark.parametrize("call", ["write", "flush", "fsync"])
 async def test_an_error_that_the_kernel_may_have_dropped_is_reported_at_the_next_call(call: str):
     """If the kernel may have dropped an error, the next call fails with the same error, once."""
-    file = OpenFile()
-    file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
+    file = OpenFile(max_record_bytes=2 * MAX_REQUEST_BYTES)
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)
 
@@ -130,8 +126,7 @@ async def test_an_error_that_the_kernel_may_have_dropped_is_reported_at_the_next
 
 async def test_an_error_that_no_call_returned_is_in_the_reports():
     """If the mount ends before a program got its error, the error is reported in `@status`."""
-    file = OpenFile()
-    file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
+    file = OpenFile(max_record_bytes=2 * MAX_REQUEST_BYTES)
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     await fails(file.handle.write(b"y\nbad\n"), errno.EINVAL)
 
@@ -156,18 +151,6 @@ async def test_after_a_failed_write_of_one_request_the_next_write_begins_a_line(
 def test_only_a_large_request_may_be_part_of_a_larger_write(size: int, may: bool):
     """Only a request above SMALLEST_CUT_BYTES may be the first part of a larger write(2)."""
     assert may is may_go_on(size)
-
-
-async def test_a_begun_line_of_exactly_the_limit_waits():
-    """An unfinished line of exactly the limit is kept; one more byte is refused."""
-    file = OpenFile()
-
-    await file.handle.write(b"x" * 20)
-    await fails(file.handle.write(b"x\n"), errno.EMSGSIZE)
-    await file.handle.write(b"y" * 20)
-    await file.handle.flush()
-
-    assert [b"y" * 20 + b"\n"] == file.target.kept
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
@@ -214,11 +197,10 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
     file.held = end.held
     await file.handle.write(b"whole\nbegun ")
     file.appending.linger_buffer.append_all()
-    file.target.error = OSError(number, "not now")
-    if acks is Acks.NONE:
-        file.handle.failed(file.target.error)
-    await fails(file.handle.write(b"rest\n"), number)
-    file.target.error = None
+    with file.target.failing(number):
+        if acks is Acks.NONE:
+            file.handle.failed(file.target.error)
+        await fails(file.handle.write(b"rest\n"), number)
 
     await getattr(file.handle, end.name)()
     await file.handle.release()
@@ -230,9 +212,8 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
 async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
     """If the write that begins a line fails, the remaining part of the line is refused."""
     file = OpenFile()
-    file.target.full = True
-    await fails(file.handle.write(b"whole\nbegun "), errno.ENOSPC)
-    file.target.full = False
+    with file.target.failing():
+        await fails(file.handle.write(b"whole\nbegun "), errno.ENOSPC)
 
     await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
     await file.handle.write(b"next\n")
@@ -244,9 +225,8 @@ async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
     """If the write of a line's second part failed, fsync(2) fails, and the program can write the part again."""
     file = OpenFile()
     await file.handle.write(b"begun ")
-    file.target.full = True
-    await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
-    file.target.full = False
+    with file.target.failing():
+        await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
 
     for _again in range(2):
         await fails(file.handle.fsync(), errno.ENOSPC)
@@ -260,9 +240,8 @@ async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
     """If fsync(2) cannot append the unfinished line, the line is kept, and a later fsync(2) appends it."""
     file = OpenFile()
     await file.handle.write(b"begun")
-    file.target.full = True
-    await fails(file.handle.fsync(), errno.ENOSPC)
-    file.target.full = False
+    with file.target.failing():
+        await fails(file.handle.fsync(), errno.ENOSPC)
 
     await file.handle.fsync()
 
@@ -284,30 +263,23 @@ async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: st
 
 async def test_batches_after_one_that_found_no_room_are_taken():
     """After a batch failed because the disk was full, the next batch is appended."""
-    file = OpenFile()
-    file.target.max_record_bytes = 1000
-    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
+    file = OpenFile(framing=BATCHES, max_record_bytes=1000)
     first, second = bytes(batch(b"1", timestamp=1)), bytes(batch(b"2", timestamp=2))
-    file.target.full = True
-    await fails(handle.write(first), errno.ENOSPC)
-    file.target.full = False
+    with file.target.failing():
+        await fails(file.handle.write(first), errno.ENOSPC)
 
-    await handle.write(second)
+    await file.handle.write(second)
 
     assert file.target.kept == [second]
 
 
 async def test_batches_after_a_refused_one_are_not_taken():
     """After a refused batch, later batches are refused, because it is unknown where the next batch begins."""
-    file = OpenFile()
-    file.target.max_record_bytes = 1000
-    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
-    good = bytes(batch(b"1", timestamp=1))
-    file.target.error = OSError(errno.EINVAL, "a bad batch")
-    await fails(handle.write(good), errno.EINVAL)
-    file.target.error = None
+    file = OpenFile(framing=BATCHES, max_record_bytes=1000)
+    with file.target.failing(errno.EINVAL):
+        await fails(file.handle.write(bytes(batch(b"1", timestamp=1))), errno.EINVAL)
 
     with pytest.raises(InvalidRecordError, match="open the file again"):
-        await handle.write(bytes(batch(b"2", timestamp=2)))
+        await file.handle.write(bytes(batch(b"2", timestamp=2)))
 
     assert [] == file.target.kept

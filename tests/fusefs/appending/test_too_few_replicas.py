@@ -8,13 +8,13 @@ import pytest
 
 from tests.doubles.append_target import OpenFile, fails
 from tests.doubles.records import batch
-from topicfs.fusefs.appending.framing import BATCHES
-from topicfs.fusefs.appending.handle import Acks, AppendHandle
+from topicfs.fusefs.appending.framing import BATCHES, LINES, Framing
+from topicfs.fusefs.appending.handle import Acks
 
 
-async def failed(data: bytes = b"a\nb\n") -> OpenFile:
+async def failed(data: bytes = b"a\nb\n", *, framing: Framing = LINES) -> OpenFile:
     """Return a file whose last write, `data`, is in the log but on too few disks."""
-    file = OpenFile(Acks.ALL)
+    file = OpenFile(Acks.ALL, framing=framing, max_record_bytes=1000)
     file.target.too_few = True
     await fails(file.handle.write(data), errno.EIO)
     return file
@@ -78,14 +78,10 @@ async def test_fsync_and_close_append_a_begun_line_once():
 @pytest.mark.parametrize("torn", [False, True])
 async def test_batches_again_are_not_appended_again(torn: bool):
     """A repeated write to `log.batch` stores its batches once, even if the write ended in the middle of a batch."""
-    file = OpenFile(Acks.ALL)
-    file.target.max_record_bytes = 1000
-    handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
     whole, more = bytes(batch(b"a")), bytes(batch(b"b"))
     data = whole + more[:30] if torn else whole
-    file.target.too_few = True
-    await fails(handle.write(data), errno.EIO)
+    file = await failed(data, framing=BATCHES)
     file.target.too_few = False
-    assert len(data) == await handle.write(data)
-    await handle.write(more[30:] if torn else more)
+    assert len(data) == await file.handle.write(data)
+    await file.handle.write(more[30:] if torn else more)
     assert [whole, more] == file.target.kept
