@@ -63,8 +63,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+async def bench(nursery: trio.Nursery) -> Bench:
+    """Waiting reads whose processes are watched until the end of the test."""
+    bench = Bench()
+    nursery.start_soon(bench.waiting.watch)
+    return bench
 
 
 async def test_a_read_ends_when_it_is_woken(bench: Bench, nursery: trio.Nursery):
@@ -89,7 +92,6 @@ async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
     await trio.testing.wait_all_tasks_blocked()
 
     assert list(bench.ends.values()) == [errno.EMFILE]
-    bench.waiting.close()
 
 
 async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
@@ -106,11 +108,11 @@ async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
 
     assert ["3 of 7", "4 of 8", "8 of 9", "12 of 99", "16 of 10"] == list(bench.ends)
     assert {errno.EMFILE} == set(bench.ends.values())
-    bench.waiting.close()
 
 
-async def test_the_end_of_the_mount_ends_waiting_and_later_reads(bench: Bench, nursery: trio.Nursery):
+async def test_the_end_of_the_mount_ends_waiting_and_later_reads(nursery: trio.Nursery):
     """When the mount ends, waiting and later reads fail with ENOTCONN."""
+    bench = Bench()
     nursery.start_soon(bench.read, "a", 7)
     await trio.testing.wait_all_tasks_blocked()
     bench.waiting.close()
@@ -125,7 +127,6 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
 ):
     """A pending signal ends the reads of its process with EINTR, and no other reads."""
     bench.processes = {7: CALM, 8: CALM}
-    nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
     nursery.start_soon(bench.read, "b", 8)
     await trio.sleep(60)
@@ -135,8 +136,6 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     await trio.sleep(0.2)
 
     assert bench.ends == {"b": errno.EINTR}
-    bench.waiting.close()
-    nursery.cancel_scope.cancel()
 
 
 async def test_a_short_wait_examines_no_process(
@@ -144,7 +143,6 @@ async def test_a_short_wait_examines_no_process(
 ):
     """If a read waits for less than PROGRAM_CHECK_SECONDS, its process is not examined."""
     bench.processes = {7: CALM, 8: CALM}
-    nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
     await trio.sleep(PROGRAM_CHECK_SECONDS / 2)
     bench.wakes["a"]()
@@ -152,8 +150,6 @@ async def test_a_short_wait_examines_no_process(
     await trio.sleep(PROGRAM_CHECK_SECONDS)
 
     assert ({8}, {"a": "woken"}) == (bench.looked_at, bench.ends)
-    bench.waiting.close()
-    nursery.cancel_scope.cancel()
 
 
 async def test_many_short_waits_cost_no_search(
@@ -161,7 +157,6 @@ async def test_many_short_waits_cost_no_search(
 ):
     """Short waits never search /proc for processes that have a file open; only a long wait does."""
     bench.processes[7] = CALM
-    nursery.start_soon(bench.waiting.watch)
     for number in range(10):
         nursery.start_soon(bench.read, str(number), 7)
         await trio.sleep(HOLDER_SEARCH_SECONDS / 2)
@@ -170,26 +165,19 @@ async def test_many_short_waits_cost_no_search(
     nursery.start_soon(bench.read, "long", 7)
     while not bench.searches:  # A thread searches, and the mock clock does not wait for threads.
         await trio.sleep(HOLDER_SEARCH_SECONDS)
-    bench.waiting.close()
-    nursery.cancel_scope.cancel()
 
 
-async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: trio.Nursery):
+async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench):
     """If the reading process has ended and no other process has the file open, the read ends with EINTR."""
-    nursery.start_soon(bench.waiting.watch)
-    nursery.start_soon(bench.read, "a", 7)
-    while not bench.ends:
-        await trio.sleep(0.01)
+    await bench.read("a", 7)
 
-    assert bench.ends == {"a": errno.EINTR}
-    nursery.cancel_scope.cancel()
+    assert {"a": errno.EINTR} == bench.ends
 
 
 async def test_the_process_that_inherited_the_file_is_examined_instead(bench: Bench, nursery: trio.Nursery):
     """If the process that opened the file has ended, the process that inherited the file is examined instead."""
     bench.processes[9] = CALM
     bench.holders = [DescriptorHolder(9, (9, 1))]
-    nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
     while 9 not in bench.looked_at:
         await trio.sleep(0.01)
@@ -199,44 +187,28 @@ async def test_the_process_that_inherited_the_file_is_examined_instead(bench: Be
     while not bench.ends:
         await trio.sleep(0.01)
 
-    assert bench.ends == {"a": errno.EINTR}
-    nursery.cancel_scope.cancel()
+    assert {"a": errno.EINTR} == bench.ends
 
 
 async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
-    bench: Bench, nursery: trio.Nursery, searching: None
+    bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ):
     """A signal to a child that inherited the file ends the child's read, even if its parent has no pending signal."""
-    bench.processes[7] = CALM
-    nursery.start_soon(bench.waiting.watch)
-    nursery.start_soon(bench.read, "a", 7)
-    nursery.start_soon(bench.read, "of another family", 70)
-    bench.processes[70] = CALM
-    bench.holders = [DescriptorHolder(9, (9, 8, 7, 1))]
-    while "a" not in bench.ends:
-        await trio.sleep(0.01)
-
-    assert bench.ends == {"a": errno.EINTR}
-    bench.waiting.close()
-    nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the delay to zero after which the processes that have a file open are searched."""
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HOLDER_SEARCH_SECONDS", 0.0)
+    bench.processes = {7: CALM, 70: CALM}
+    bench.holders = [DescriptorHolder(9, (9, 8, 7, 1))]
+    nursery.start_soon(bench.read, "of another family", 70)
+    await bench.read("a", 7)
+
+    assert {"a": errno.EINTR} == bench.ends
 
 
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
-    bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     """A process in another PID namespace has pid 0 here; its read ends after UNSEEN_READER_SECONDS."""
     assert UNSEEN_READER_SECONDS > 1
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.UNSEEN_READER_SECONDS", 0.05)
-    nursery.start_soon(bench.waiting.watch)
-    nursery.start_soon(bench.read, "a", 0)
-    while not bench.ends:
-        await trio.sleep(0.01)
+    await bench.read("a", 0)
 
-    assert bench.ends == {"a": errno.EINTR}
-    nursery.cancel_scope.cancel()
+    assert {"a": errno.EINTR} == bench.ends
