@@ -56,13 +56,6 @@ def test_a_file_for_a_whole_topic_is_appended_once(topicfs, tmp_path):
     assert sorted(lines) == sorted(source.read_bytes().splitlines())
 
 
-def test_standard_input_cannot_be_read_again(topicfs):
-    """The option --producer requires a file, because standard input cannot be read again."""
-    topicfs("topics", "create", "orders")
-    ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
-    assert (2, True) == (ran.status, b"--producer needs a FILE" in ran.errors)
-
-
 def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
     """If the path now leads to another file, the run is refused with the remedy."""
     source = tmp_path / "events.txt"

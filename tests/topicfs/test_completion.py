@@ -137,10 +137,3 @@ def test_an_error_offers_no_completions(topicfs, directory: Path) -> None:
         assert ([], "") == offered("bash", BASH, line, directory)
     directory.write_text("no directory")
     assert ([], "") == offered("bash", BASH, "topicfs cat ", directory)
-
-
-def test_other_shells_are_refused(topicfs) -> None:
-    """A script for an unknown shell is refused with a list of the known shells."""
-    ran = topicfs("completion", "tcsh")
-    assert 2 == ran.status
-    assert b"'bash', 'zsh', 'fish'" in ran.errors

@@ -174,21 +174,18 @@ def test_settings_are_set_and_removed(orders):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("setting", "message"),
     [
-        (("nothing",), 1, "nothing: no such topic"),
-        (("orders", "retention.ms=5", "no.such=1"), 1, "no.such: no such topic setting"),
-        (("orders", "retention.ms=5", "segment.bytes=1"), 1, "segment.bytes=1: must be"),
-        (("orders", "retention.ms=5", "retention.ms"), 1, "retention.ms: write a setting as name=value"),
-        (("orders", "retention.sm"), 1, "retention.sm: no such topic setting"),
-        (("orders", "no.such="), 1, "no.such: no such topic setting"),
-        (("orders", "--config", "missing"), 1, "missing: No such file"),
+        ("no.such=1", "no.such: no such topic setting"),
+        ("no.such=", "no.such: no such topic setting"),
+        ("segment.bytes=1", "segment.bytes=1: must be"),
+        ("retention.ms", "retention.ms: write a setting as name=value"),
     ],
 )
-def test_an_invalid_setting_is_one_line_and_changes_nothing(orders, words, status, message):
+def test_an_invalid_setting_is_one_line_and_changes_nothing(orders, setting, message):
     """If one setting of a call is invalid, no setting is changed, and the error is reported in one line."""
-    ran = orders("config", *words)
-    assert (status, b"") == (ran.status, ran.output)
+    ran = orders("config", "orders", "retention.ms=5", setting)
+    assert (1, b"") == (ran.status, ran.output)
     assert [line for line in ran.errors.decode().splitlines() if message in line] != []
     assert 1 == len(ran.errors.splitlines())
     assert "-1" == shown(orders("config", "orders", "--json"))["retention.ms"]["value"]

@@ -225,9 +225,3 @@ def test_an_invalid_time_is_a_usage_error(orders, time):
     refused = orders("maintain", "data", "--now", time)
     assert 2 == refused.status
     assert b"time" in refused.errors
-
-
-def test_a_directory_that_is_not_there_is_not_made(directory, topicfs):
-    """A missing directory is an error, and is not created."""
-    assert 1 == topicfs("maintain", "elsewhere").status
-    assert not Path("elsewhere").exists()

@@ -140,27 +140,6 @@ def test_a_replica_that_alone_has_records_stays(two):
         assert whole == two("cat", "orders/0/log").output
 
 
-def test_directories_without_replicas_say_how_to_begin(topicfs):
-    """If directories have no replicas, the error names the mount option that adds them."""
-    topicfs("topics", "create", "orders")
-    ran = topicfs("topics", "replicas", "orders", "2")
-    assert 1 == ran.status
-    remedy = b"keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
-    assert remedy in ran.errors
-    ran = topicfs("topics", "create", "more", "--replicas", "2", "--data", "new")
-    assert (1, True, False) == (ran.status, remedy in ran.errors, Path("new").exists())
-
-
-def test_no_directory_is_left_out_where_there_are_no_replicas(topicfs, tmp_path):
-    """`--without` is refused for a directory without replicas, so that a mistyped name does no harm."""
-    topicfs("topics", "create", "orders")
-    (tmp_path / "mnt").mkdir()
-    before = sorted(Path("data").iterdir())
-    ran = topicfs("mount", "--without", "lost", "data", "mnt")
-    assert (1, b"topicfs: data: has no replicas; leave out --without\n") == (ran.status, ran.errors)
-    assert before == sorted(Path("data").iterdir())
-
-
 @pytest.mark.fuse
 def test_what_a_daemon_refuses_is_said_with_its_reason(two, tmp_path):
     """If the daemon of a mount refuses a change, the command prints the daemon's reason."""

@@ -146,11 +146,3 @@ def test_directories_that_somebody_owns_are_left_to_their_owner(two):
         ran = two("scrub", BOTH)
     assert 1 == ran.status
     assert b"topicfs scrub MOUNTPOINT" in ran.errors
-
-
-def test_a_missing_directory_is_an_error_and_not_created(topicfs):
-    """A missing directory is an error, and is not created."""
-    ran = topicfs("scrub", "nothing-here")
-    assert 1 == ran.status
-    assert b"no such directory" in ran.errors
-    assert not Path("nothing-here").exists()

@@ -33,25 +33,6 @@ def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
     assert b"" == orders("topics", "list").output
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("create", "orders"), "orders"),
-        (("create", "or ders"), "or ders"),
-        (("create", "new", "--config", "retention.ms"), "retention.ms: write a setting as name=value"),
-        (("create", "new", "--config", "no.such=1"), "no.such"),
-        (("create", "new", "--config", "retention.ms=soon"), "retention.ms"),
-        (("delete", "absent"), "absent: no such topic"),
-        (("describe", "absent"), "absent: no such topic"),
-    ],
-)
-def test_an_invalid_name_or_setting_is_one_line(orders, words, message):
-    """For an invalid name or setting, or a missing topic, one line of error is printed."""
-    ran = orders("topics", *words)
-    assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
-    assert message in ran.errors.decode()
-
-
 def test_listing_changes_nothing(orders, directory):
     """Listing, describing and checking change no file."""
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
@@ -59,13 +40,6 @@ def test_listing_changes_nothing(orders, directory):
     orders("topics", "describe", "orders")
     orders("check", str(directory))
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
-
-
-def test_kafkas_own_topics_are_not_created(topicfs):
-    """The name of an internal topic is refused before any topic is created."""
-    ran = topicfs("topics", "create", "orders", "__consumer_offsets")
-    assert (1, True) == (ran.status, b"__consumer_offsets: one of Kafka's own topics" in ran.errors)
-    assert not Path("data").exists()
 
 
 @pytest.mark.parametrize("refused", ["orders", "new", "e@f", "or_ders"])
@@ -76,7 +50,9 @@ def test_no_topic_is_created_if_one_of_the_names_is_refused(orders, refused):
     assert "or.ders\norders\n" == orders("topics", "list").text
 
 
-@pytest.mark.parametrize("words", [("e@f",), ("new", "--config", "retention.ms=soon")])
+@pytest.mark.parametrize(
+    "words", [("e@f",), ("new", "__consumer_offsets"), ("new", "--config", "retention.ms=soon")]
+)
 def test_a_refused_topic_makes_no_directory(topicfs, words):
     """If a name or setting is refused, no data directory is created."""
     assert 1 == topicfs("topics", "create", *words, "--data", "fresh").status

@@ -74,14 +74,6 @@ def test_several_at_a_time(orders: Topicfs, tmp_path: Path):
     assert sorted(["one", "two", "three", *map(str, range(20))]) == done
 
 
-def test_a_topic_that_is_not_there(orders: Topicfs):
-    """If the topic is missing, one line of error is printed."""
-    ran = orders("work", "g", "clicks", "--drain", "--", "true")
-
-    assert 1 == ran.status
-    assert b"clicks: no such topic" in ran.errors
-
-
 def test_a_process_with_very_many_files(orders: Topicfs):
     """A worker can use descriptors above 1,023, which select(2) does not support."""
     with ExitStack() as stack:
