@@ -293,15 +293,15 @@ def test_the_help_names_every_key_that_sorts():
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 10), (80, 24), (120, 30), (200, 50)])
 def test_the_screen_fits_the_terminal(width: int, height: int):
     """The screen fits into the terminal even with many topics and long names, and the selection is visible."""
-    found = screen(*(row(f"{number:05}{'x' * 240}", records=10**12) for number in range(2000)), sorted_by="n")
+    found = screen(*(row(f"{number:05}{'x' * 240}", records=10**12) for number in range(200)), sorted_by="n")
     now = replace(sample(1), clients=[client(f"{number}{'y' * 300}", number) for number in range(100)])
     found.clients = client_rows(now, now)
-    for _ in range(1500):
+    for _ in range(150):
         found.press(DOWN)
     lines = printed(found, width, height)
     assert height == len(lines)
     assert max(map(len, lines)) <= width
-    assert any(line.startswith("01500"[: max(width // 20, 3)]) for line in lines)
+    assert any(line.startswith("00150"[: max(width // 20, 3)]) for line in lines)
 
 
 def test_hostile_names_are_text():
