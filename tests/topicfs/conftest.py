@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.doubles.forks import COMMAND, FORKS
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.pipeline.conftest import connector, spark
 from topicfs.main import run
+from topicfs.replication.replicas.startup import open_replicas
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.lock import DirectoryLock
 
 __all__ = ["connector", "spark"]
 
@@ -30,7 +38,39 @@ class Ran(NamedTuple):
 
 
 Topicfs = Callable[..., Ran]
-TOPICFS = Path(sys.executable).with_name("topicfs")
+TOPICFS = str(Path(sys.executable).with_name("topicfs"))
+BOTH = "a,b"
+
+
+def assert_refused(ran: Ran, reason: str, status: int = 1) -> None:
+    """Check that a command failed with `status`, and that its standard error contains `reason`."""
+    assert (status, True) == (ran.status, reason in ran.errors.decode()), ran
+
+
+@contextmanager
+def mounted(directories: Path | str, mountpoint: Path, *options: str) -> Iterator[Path]:
+    """Mount `directories` at `mountpoint` during the `with` block."""
+    mountpoint.mkdir()
+    subprocess.run([TOPICFS, "mount", *options, directories, mountpoint], check=True)
+    try:
+        yield mountpoint
+    finally:
+        subprocess.run([TOPICFS, "umount", mountpoint], check=True)
+
+
+def on_a_terminal(*words: str, **variables: str) -> str:
+    """Run the command on a terminal, with additional environment variables, and return its output."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    with open(ours, "rb", buffering=0) as screen:
+        command = FORKS.start(COMMAND, *words, files=(None, theirs, theirs), environment=environment)
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # EIO means that no process has the terminal open for writing.
+            while part := screen.read(4096):
+                shown += part
+    assert 0 == command.wait(TIMEOUT_SECONDS)
+    return shown.decode()
 
 
 @pytest.fixture
@@ -63,28 +103,37 @@ def orders(topicfs) -> Topicfs:
 
 
 @pytest.fixture
+def owned(directory) -> Iterator[None]:
+    """Lock the data directory, as a daemon without a mount does."""
+    lock = DirectoryLock(directory)
+    yield
+    lock.release()
+
+
+@pytest.fixture
+def replicated(topicfs, monkeypatch) -> Topicfs:
+    """The fixture `topicfs` with two replica directories, and a topic `orders` of two records in both of them."""
+    monkeypatch.setenv("TOPICFS_DATA", BOTH)
+    both = [Path(name) for name in BOTH.split(",")]
+    with closing(
+        open_replicas(both, config=EngineConfig(replication_factor=2), in_background=False)
+    ) as engine:
+        engine.create_topic("orders")
+    assert 0 == topicfs("append", "orders/0", stdin=b"one\ntwo\n").status
+    return topicfs
+
+
+@pytest.fixture
 def mnt(orders, directory, tmp_path) -> Iterator[Path]:
     """The mountpoint of a daemon that owns the directory, with `orders` of three records and a schema for it."""
-    mountpoint, schemas = tmp_path / "mnt", tmp_path / "schemas"
-    mountpoint.mkdir()
+    schemas = tmp_path / "schemas"
     schemas.mkdir()
     (schemas / "7.avsc").write_text('"int"')
     (schemas / "orders-value.avsc").symlink_to("7.avsc")
     (tmp_path / "server.properties").write_text("num.partitions=2\n")
-    asked = [
-        "mount",
-        "--config",
-        "server.properties",
-        "--schema-dir",
-        "schemas",
-        str(directory),
-        str(mountpoint),
-    ]
-    subprocess.run([str(TOPICFS), *asked], check=True)
-    try:
+    options = ("--config", "server.properties", "--schema-dir", "schemas")
+    with mounted(directory, tmp_path / "mnt", *options) as mountpoint:
         yield mountpoint
-    finally:
-        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)
 
 
 @pytest.fixture

@@ -10,22 +10,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from testing.processes import started
 from tests.doubles.engines import append_lines
+from tests.topicfs.conftest import TOPICFS, assert_refused
 from topicfs.main import run
 from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.binary.fields import CODEC_MASK
-from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, MIRROR, TOPIC_SETTINGS
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_line_is_a_record(orders):
@@ -52,32 +51,31 @@ CHANGES = (
 )
 
 
+@pytest.fixture
+def journal(orders, directory) -> Path:
+    """The journal of a mirror in the data directory, with `orders` as the mirror's copy."""
+    path = directory / MIRROR
+    path.write_text("{}")
+    return path
+
+
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tuple[str, ...]):
+def test_a_mirrors_directory_takes_no_change(topicfs, journal, tmp_path: Path, words: tuple[str, ...]):
     """A command that would change a mirror's directory is refused with the remedy, and changes nothing."""
-    topicfs("topics", "create", "orders")
-    assert 0 == topicfs("append", "orders/0/log", stdin=b"one\n").status
-    [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
-    journal.write_text("{}")
     Path("mnt").mkdir()
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
 
-    refused = topicfs(*words, stdin=b"two\n")
-    assert 1 == refused.status
-    assert f"or end the copy for good: rm {journal.relative_to(Path.cwd())}" in refused.errors.decode()
+    refused = topicfs(*words, stdin=b"four\n")
+    assert_refused(refused, f"or end the copy for good: rm {journal.relative_to(Path.cwd())}")
     assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
 
 
-def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_path: Path):
+def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, journal):
     """A mirror's directory can be read, scrubbed and checked. After its journal is deleted it can be changed again."""
-    topicfs("topics", "create", "orders")
-    topicfs("append", "orders/0/log", stdin=b"one\n")
-    [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
-    journal.write_text("{}")
-    assert b"one\n" == topicfs("cat", "orders/0/log").output
+    assert b"one\ntwo\nthree\n" == topicfs("cat", "orders/0/log").output
     assert [0, 0, 0] == [topicfs(*words).status for words in (("scrub",), ("maintain",), ("check",))]
     journal.unlink()
-    assert 0 == topicfs("append", "orders/0/log", stdin=b"two\n").status
+    assert 0 == topicfs("append", "orders/0/log", stdin=b"four\n").status
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,7 @@ def test_batches_are_not_compressed_again(topicfs):
     """`--compression` for batches is a usage error, which is reported before anything is appended."""
     topicfs("topics", "create", "orders")
     refused = topicfs("append", "--compression", "zstd", "orders/0/log.batch", stdin=b"one\n")
-    assert (2, True) == (refused.status, b"batches keep their own codecs" in refused.errors)
+    assert_refused(refused, "batches keep their own codecs", status=2)
 
 
 def test_an_empty_input_appends_nothing(topicfs):
@@ -166,8 +164,7 @@ def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
     good = b'{"payload":"%s"}\n' % (b"x" * 500)
     source.write_bytes(good * 5000 + b"no json\n" + good)
     ran = topicfs("append", "orders/0/log.json", str(source))
-    assert 1 == ran.status
-    assert f"topicfs: {source}: line 5001: ".encode() == ran.errors[: len(f"topicfs: {source}: line 5001: ")]
+    assert_refused(ran, f"topicfs: {source}: line 5001: ")
     assert ran.errors.endswith(b"; nothing was appended\n")
     assert b"" == topicfs("cat", "orders/0").output
 
@@ -178,8 +175,7 @@ def test_a_bad_line_in_a_pipe_is_reported_with_the_lines_appended(topicfs):
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     lines = good * 3000
     ran = topicfs("append", "orders/0/log.json", stdin=lines + b"no json\n")
-    assert 1 == ran.status
-    assert b"topicfs: standard input: line 3001: " in ran.errors
+    assert_refused(ran, "topicfs: standard input: line 3001: ")
     kept = len(topicfs("cat", "orders/0").output.splitlines())
     assert f"; the first {kept} lines were appended\n".encode() == ran.errors[ran.errors.index(b"; the") :]
 
@@ -187,9 +183,7 @@ def test_a_bad_line_in_a_pipe_is_reported_with_the_lines_appended(topicfs):
 def test_a_record_too_large_is_refused(topicfs):
     """A record above max.message.bytes is refused."""
     topicfs("topics", "create", "orders", "--config", "max.message.bytes=1000")
-    ran = topicfs("append", "orders/0", stdin=b"x" * 2000 + b"\n")
-    assert 1 == ran.status
-    assert ran.errors.startswith(b"topicfs: standard input: ")
+    assert_refused(topicfs("append", "orders/0", stdin=b"x" * 2000 + b"\n"), "topicfs: standard input: ")
     assert b"" == topicfs("cat", "orders/0").output
 
 
@@ -221,23 +215,19 @@ def test_a_missing_name_gives_one_line(orders, words, message):
     assert message in lines[0]
 
 
-def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path):
+@pytest.mark.usefixtures("orders", "owned")
+def test_append_beside_a_daemon_says_where_to_append(topicfs, tmp_path):
     """While another process owns the directory, `cat` works, and `append` names the process and its mount."""
     source = tmp_path / "lines"
     source.write_bytes(b"four\n")
-    lock = DirectoryLock(directory)
-    try:
-        ran = orders("append", "orders/0", str(source))
-        assert 1 == ran.status
-        expected = (
-            f"topicfs: data: in use by process {os.getpid()}; "
-            f"go through its mount: cat {source} >> MOUNTPOINT/orders/0/log, "
-            "or through its listener: --data kafka://HOST:PORT\n"
-        )
-        assert expected == ran.errors.decode()
-        assert b"one\ntwo\nthree\n" == orders("cat", "orders/0").output
-    finally:
-        lock.release()
+    ran = topicfs("append", "orders/0", str(source))
+    expected = (
+        f"topicfs: data: in use by process {os.getpid()}; "
+        f"go through its mount: cat {source} >> MOUNTPOINT/orders/0/log, "
+        "or through its listener: --data kafka://HOST:PORT\n"
+    )
+    assert (1, expected) == (ran.status, ran.errors.decode())
+    assert b"one\ntwo\nthree\n" == topicfs("cat", "orders/0").output
 
 
 def test_the_directory_is_given_by_option_or_environment(orders, directory, monkeypatch, tmp_path):
@@ -250,11 +240,9 @@ def test_the_directory_is_given_by_option_or_environment(orders, directory, monk
     assert b"one" == orders("cat", "orders/0/0").output
 
 
-def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
+def test_follow_ends_where_a_new_topic_has_the_name(orders):
     """`cat --follow` ends when its topic was deleted and created again."""
-    command = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", "--follow", "orders/0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
-    with started(command, stdout=subprocess.PIPE, env=environment) as follower:
+    with started([TOPICFS, "cat", "--follow", "orders/0"], stdout=subprocess.PIPE) as follower:
         assert [b"one\n", b"two\n", b"three\n"] == [follower.stdout.readline() for _ in range(3)]
         follower.send_signal(signal.SIGSTOP)
         orders("topics", "delete", "orders", "--with-records")
@@ -265,23 +253,14 @@ def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
 
 
 @pytest.mark.parametrize("words", [(), ("--format", r"%o:%s\n")])
-def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory, words):
+def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, words):
     """`cat --follow` prints the records that other processes append, until SIGINT ends it with status 130."""
-    command = [
-        sys.executable,
-        "-c",
-        "from topicfs.main import main; main()",
-        "cat",
-        "--follow",
-        *words,
-        "orders/0/1-",
-    ]
 
     def shown(offset: int, value: str) -> bytes:
         return (f"{offset}:{value}" if words else value).encode() + b"\n"
 
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
-    with started(command, stdout=subprocess.PIPE, env=environment) as follower:
+    command = [TOPICFS, "cat", "--follow", *words, "orders/0/1-"]
+    with started(command, stdout=subprocess.PIPE) as follower:
         assert [shown(1, "two"), shown(2, "three")] == [follower.stdout.readline() for _ in range(2)]
         for offset, value in ((3, "four"), (4, "five")):
             orders("append", "orders/0", stdin=value.encode() + b"\n")
@@ -349,8 +328,7 @@ def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
 def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
     """`cat` prints the whole batches before a damaged batch byte for byte."""
     ran = damaged("cat", "orders/0/log.batch")
-    assert 1 == ran.status
-    assert (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93] == ran.output
+    assert (1, (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93]) == ran[:2]
 
 
 def test_records_after_a_damaged_batch_can_be_selected(damaged):
@@ -386,9 +364,8 @@ def test_follow_ends_at_a_damaged_batch(damaged, directory, monkeypatch):
 
 def append(directory: Path, line: str) -> None:
     """Append a line through a new engine, as another process would."""
-    engine = open_engine(directory)
-    append_lines(engine.partition("orders", 0), line)
-    engine.close()
+    with closing(open_engine(directory)) as engine:
+        append_lines(engine.partition("orders", 0), line)
 
 
 def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
@@ -446,11 +423,11 @@ def test_a_file_that_is_not_batches_is_refused(topicfs, tmp_path):
     source = tmp_path / "torn"
     source.write_bytes(batches + batches[:-1])
     for file, reason in (
-        (source, b"the last batch is incomplete"),
-        (Path(__file__), b"no record batch at byte 0"),
+        (source, "the last batch is incomplete"),
+        (Path(__file__), "no record batch at byte 0"),
     ):
         ran = topicfs("append", "orders/0/log.batch", str(file))
-        assert (1, True) == (ran.status, reason in ran.errors)
+        assert_refused(ran, reason)
         assert ran.errors.endswith(b"; nothing was appended\n")
     assert b"one\n" == topicfs("cat", "orders/0").output
 

@@ -32,9 +32,9 @@ def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
     assert "p: 0 records appended to orders/0/log" in orders(*once).text
     assert "one two three four five" == " ".join((mnt / "orders/0/log").read_text().split())
     assert (mnt / "@producers").read_text().startswith(f"p 10 2 {Path('lines').absolute()} > orders/0/log@")
-    subprocess.run([str(TOPICFS), "umount", str(mnt)], check=True)
+    subprocess.run([TOPICFS, "umount", str(mnt)], check=True)
     assert "p: 0 records appended to orders/0/log" in orders(*once).text
-    subprocess.run([str(TOPICFS), "mount", str(directory), str(mnt)], check=True)
+    subprocess.run([TOPICFS, "mount", str(directory), str(mnt)], check=True)
     assert "p: 0 records appended to orders/0/log" in orders(*once).text
 
 
@@ -81,7 +81,7 @@ def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, direc
     ran = subprocess.run([sys.executable, "-c", "\n".join(killed), *once], capture_output=True, check=False)
     assert 1 == ran.returncode, ran.stderr
     subprocess.run(["umount", "-l", str(mnt)], check=True)
-    subprocess.run([str(TOPICFS), "mount", str(directory), str(mnt)], check=True)
+    subprocess.run([TOPICFS, "mount", str(directory), str(mnt)], check=True)
     assert (mnt / "@producers").read_text().startswith("p 0 0 ")
     assert "p: 0 records appended to orders/0/log, 20000 were there already" in orders(*once).text
     assert f"one\ntwo\nthree\n{lines}" == (mnt / "orders/0/log").read_text()
@@ -106,7 +106,7 @@ def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
     waits = [sys.executable, "-c", "\n".join(slow), *words]
     with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert "begun\n" == first.stdout.readline()
-        with subprocess.Popen([str(TOPICFS), *words], stdout=subprocess.PIPE, text=True) as second:
+        with subprocess.Popen([TOPICFS, *words], stdout=subprocess.PIPE, text=True) as second:
             asked = re.compile(rf"-> FLOCK .* {second.pid} ")
             wait_until(
                 lambda: second.poll() is not None or asked.search(Path("/proc/locks").read_text()),

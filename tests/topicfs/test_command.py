@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import click
 import pytest
 
 from testing.processes import started
+from tests.topicfs.conftest import TOPICFS
 from topicfs.examples import Example, ExampleCommand, ExampleGroup
 from topicfs.main import COMMANDS, cli
 from topicfs.storage.errors import StorageError
@@ -104,17 +104,9 @@ def test_an_unknown_command_imports_nothing():
 def test_a_reader_that_leaves_is_no_error():
     """`topicfs dump … | head -n 1` ends with status 0 and no message."""
     segments = sorted(map(str, (LOG_DIRS / "g-none-0").glob("*.log")))
-    command = shlex.join(
-        [sys.executable, "-c", "from topicfs.main import main; main()", "dump", "--print-data-log"]
-    )
-    done = subprocess.run(
-        f"{command} {shlex.join(segments * 20)} | head -n 1; echo ${{PIPESTATUS[0]}}",
-        shell=True,
-        executable=shutil.which("bash"),
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = shlex.join([TOPICFS, "dump", "--print-data-log", *segments * 20])
+    pipeline = f"{command} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, check=True)
     assert (f"Dumping {segments[0]}\n0\n".encode(), b"") == (done.stdout, done.stderr)
 
 
@@ -154,8 +146,8 @@ def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
     shutil.copytree(LOG_DIRS / "g-none-0", tmp_path / "g-none-0")
     (tmp_path / "g-none-0" / "partition.metadata").unlink()
     screen, terminal = os.openpty()
-    command = [sys.executable, "-c", "from topicfs.main import main; main()", "check", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    command = [TOPICFS, "check", str(tmp_path)]
+    environment = {**os.environ, "TERM": "xterm"}
     with (
         os.fdopen(screen, "rb", buffering=0) as shows,
         started(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as check,
@@ -407,22 +399,8 @@ def test_mounting_a_path_that_is_not_a_data_directory_prints_one_line(places, tm
     del places
     before = sorted(tmp_path.rglob("*"))
     for options in ([], ["--foreground"]):
-        ran = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from topicfs.main import main; main()",
-                "mount",
-                *options,
-                given,
-                "empty",
-            ],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [TOPICFS, "mount", *options, given, "empty"]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (1, "") == (ran.returncode, ran.stdout)
         (line,) = ran.stderr.splitlines()
         assert line.startswith(f"topicfs: {tmp_path / given}")

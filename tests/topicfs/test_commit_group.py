@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.doubles.engines import append_lines
+from tests.topicfs.conftest import assert_refused
 from topicfs.jobs.commit_group import commit_positions
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.source.query.offsets import StreamState
@@ -20,8 +21,7 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
     """The option --commit-group without --checkpoint is a usage error, reported before Spark starts."""
     for job in (("replay", "orders", "copy"), ("aggregate", "orders", "copy", "--window", "1 hour")):
         found = topicfs("pipeline", *job, "--commit-group", "g")
-        assert 2 == found.status
-        assert b"--commit-group needs --checkpoint" in found.errors
+        assert_refused(found, "--commit-group needs --checkpoint", status=2)
 
 
 def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path):

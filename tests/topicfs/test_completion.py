@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.topicfs.conftest import mounted
+
 pytestmark = pytest.mark.slow
 
 BINARIES = Path(sys.executable).parent
@@ -116,14 +118,10 @@ def test_fish_shows_a_whole_help(data: Path) -> None:
 @pytest.mark.fuse
 def test_mountpoints_are_offered_to_unmount(topicfs, data: Path, tmp_path: Path) -> None:
     """`umount` offers mountpoints as absolute and relative paths, but no other directories."""
-    (tmp_path / "mnt").mkdir()
     (tmp_path / "mine").mkdir()
-    subprocess.run([BINARIES / "topicfs", "mount", data, tmp_path / "mnt"], check=True)
-    try:
+    with mounted(data, tmp_path / "mnt"):
         for word, expected in ((f"{tmp_path}/m", f"{tmp_path}/mnt"), ("m", "mnt"), ("./m", "./mnt")):
             assert [expected] == offered("bash", BASH, f"topicfs umount {word}", data)[0]
-    finally:
-        subprocess.run([BINARIES / "topicfs", "umount", tmp_path / "mnt"], check=True)
 
 
 def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from topicfs.data_directory import read_config
 from topicfs.storage.config.broker import broker_settings
 from topicfs.storage.config.topic import SETTINGS
-from topicfs.storage.disk.lock import DirectoryLock
 
 BROKERS_OWN = """
 process.roles=broker,controller
@@ -191,21 +190,17 @@ def test_an_invalid_setting_is_one_line_and_changes_nothing(orders, setting, mes
     assert "-1" == shown(orders("config", "orders", "--json"))["retention.ms"]["value"]
 
 
-def test_beside_a_daemon_it_says_where_to_write(orders, directory):
+@pytest.mark.usefixtures("orders", "owned")
+def test_beside_a_daemon_it_says_where_to_write(topicfs):
     """While a process owns the directory, `config` shows settings but refuses to change them.
 
     The error has a command line that makes the change through the mount.
     """
-    lock = DirectoryLock(directory)
-    try:
-        ran = orders("config", "orders", "retention.ms=5", "segment.ms=")
-        looked = orders("config", "orders", "--set")
-    finally:
-        lock.release()
+    ran = topicfs("config", "orders", "retention.ms=5", "segment.ms=")
     assert (1, b"") == ran[:2]
     assert (
         f"topicfs: data: in use by process {os.getpid()}; go through its mount: "
         "printf 'retention.ms=5\\nsegment.ms=\\n' >> MOUNTPOINT/orders/config, "
         "or through its listener: --data kafka://HOST:PORT\n"
     ) == ran.errors.decode()
-    assert looked.text.startswith("retention.ms=-1\t")
+    assert topicfs("config", "orders", "--set").text.startswith("retention.ms=-1\t")

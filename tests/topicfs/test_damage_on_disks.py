@@ -171,16 +171,15 @@ def test_a_damaged_small_file_takes_its_directory_alone(
 def test_without_any_disk_the_log_gets_one_line(places: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     """After both disks have failed, later duties log nothing more about the partition."""
     caplog.set_level("INFO")
-    engine = started(*places)
-    for place in places:
-        shut_down(place)
-    with pytest.raises((OSError, StorageError)):
-        append_lines(engine.partition("orders", 0), "lost\n")
-    for _ in range(5):
-        engine.maintenance(system_clock())
-    before = list(caplog.messages)
-    assert any("orders-0" in one for one in before), before
-    for _ in range(40):
-        engine.maintenance(system_clock())
-    assert before == caplog.messages
-    engine.close()
+    with closing(started(*places)) as engine:
+        for place in places:
+            shut_down(place)
+        with pytest.raises((OSError, StorageError)):
+            append_lines(engine.partition("orders", 0), "lost\n")
+        for _ in range(5):
+            engine.maintenance(system_clock())
+        before = list(caplog.messages)
+        assert any("orders-0" in one for one in before), before
+        for _ in range(40):
+            engine.maintenance(system_clock())
+        assert before == caplog.messages

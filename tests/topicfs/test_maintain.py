@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.topicfs.conftest import TOPICFS, assert_refused
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk import names
@@ -32,13 +33,14 @@ def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str
         "internal.segment.bytes": "300",
         **{name.replace("_", "."): v for name, v in settings.items()},
     }
-    engine = open_engine(directory)
-    engine.create_topic("t", overrides=overrides)
-    for number in range(records):
-        record = Record(Offset(0), Timestamp(time + number * 1000), b"k%d" % (number % 2), b"%060d" % number)
-        assert engine.partition("t", 0).append(encode([record])).base_offset == number
-        assert SIZE == len(encode([record]))
-    engine.close()
+    with closing(open_engine(directory)) as engine:
+        engine.create_topic("t", overrides=overrides)
+        for number in range(records):
+            record = Record(
+                Offset(0), Timestamp(time + number * 1000), b"k%d" % (number % 2), b"%060d" % number
+            )
+            assert engine.partition("t", 0).append(encode([record])).base_offset == number
+            assert SIZE == len(encode([record]))
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -74,9 +76,8 @@ def test_deletion_by_size_is_reported_with_its_numbers(directory, topicfs):
 def test_deletion_by_log_start_is_reported(directory, topicfs):
     """The deletion of a segment that is completely below the log start is printed on one line."""
     fill(directory, segment_ms=str(10**15))
-    engine = open_engine(directory)
-    engine.partition("t", 0).delete_records(Offset(3))
-    engine.close()
+    with closing(open_engine(directory)) as engine:
+        engine.partition("t", 0).delete_records(Offset(3))
     told = topicfs("maintain", "data", "--dry-run").text
     assert told == f"t-0 delete {0:020} before the log start offset 3, 262 bytes\n"
 
@@ -154,19 +155,17 @@ def test_json_has_every_number(directory, topicfs):
 def test_beside_an_owner_only_a_dry_run(directory, topicfs):
     """While another process owns the directory, `maintain` requires --dry-run."""
     fill(directory, retention_bytes="1", segment_ms=str(10**15))
-    owner = open_engine(directory)
-    pid = os.fork()
-    if not pid:  # Locks belong to a process, so another process must call the command.
-        os._exit(_refused(topicfs))
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    owner.close()
+    with closing(open_engine(directory)):
+        pid = os.fork()
+        if not pid:  # Locks belong to a process, so another process must call the command.
+            os._exit(_refused(topicfs))
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _refused(topicfs) -> int:
     try:
         refused = topicfs("maintain", "data")
-        assert 1 == refused.status
-        assert b"in use by process" in refused.errors
+        assert_refused(refused, "in use by process")
         assert b"--dry-run shows what is due" in refused.errors
         assert "delete" in topicfs("maintain", "data", "--dry-run").text
     except BaseException as error:  # noqa: BLE001 (whatever it is, it must not run the parent's tests)
@@ -194,7 +193,7 @@ def test_a_damaged_log_is_reported_once_and_makes_the_status_bad(directory):
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    done = as_a_program("maintain", "data")
+    done = subprocess.run([TOPICFS, "maintain", "data"], capture_output=True, check=False)
     assert 1 == done.returncode
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("topicfs: t-0: not compacted any more: ")
@@ -206,22 +205,14 @@ def test_warnings_of_opening_are_reported_once(directory, options):
     """Warnings that opening the directory causes are printed once on standard error, and the exit status is 0."""
     fill(directory)
     (directory / names.RECOVERY_POINTS).write_text("garbage\n")
-    done = as_a_program("maintain", "data", *options)
+    done = subprocess.run([TOPICFS, "maintain", "data", *options], capture_output=True, check=False)
     assert 0 == done.returncode
     told = [line for line in done.stderr.decode().splitlines() if names.RECOVERY_POINTS in line]
     assert [line for line in told if line.endswith("'garbage' is not a number; treated as empty")] == told
     assert 1 == len(told)
 
 
-def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command in a new process, whose log goes to standard error."""
-    command = [sys.executable, "-c", "from topicfs.main import main; main()", *words]
-    return subprocess.run(command, capture_output=True, check=False)
-
-
 @pytest.mark.parametrize("time", ["the day before", "2026-13-01", ""])
 def test_an_invalid_time_is_a_usage_error(orders, time):
     """An invalid time is a usage error."""
-    refused = orders("maintain", "data", "--now", time)
-    assert 2 == refused.status
-    assert b"time" in refused.errors
+    assert_refused(orders("maintain", "data", "--now", time), "time", status=2)

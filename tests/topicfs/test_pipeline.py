@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.topicfs.conftest import assert_refused
 from topicfs.jobs import run
 from topicfs.jobs.places import found, parse_place
 from topicfs.jobs.run import cause as cause_of
@@ -16,6 +17,14 @@ from topicfs.jobs.run import cause as cause_of
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+JOBS = [
+    "archive orders parquet",
+    "restore .",
+    "replay orders copy",
+    "aggregate orders copy --window=1h",
+    "verify",
+    "report",
+]
 WITHOUT = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
@@ -24,35 +33,29 @@ main()
 """
 
 
-@pytest.mark.parametrize("missing", ["pyspark", "pyspark,pyarrow"])
 @pytest.mark.parametrize(
-    "words",
+    ("missing", "named", "words"),
     [
-        ("archive", "orders", "parquet"),
-        ("restore", "."),
-        ("replay", "orders", "copy"),
-        ("aggregate", "orders", "copy", "--window", "1 hour"),
+        *((missing, "Spark", words) for missing in ("pyspark", "pyspark,pyarrow") for words in JOBS),
+        ("matplotlib", "matplotlib", "report"),
     ],
 )
-def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
-    """If Spark's modules are missing, a job prints one line that says how to install them."""
-    assert 0 == orders("cat", "orders/0").status
+def test_without_the_extra_one_line_says_how_to_get_it(orders, missing, named, words):
+    """If a library that a job needs is missing, the job prints one line that says how to install it."""
     assert 0 == orders("topics", "create", "copy").status
     ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT, missing, "pipeline", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)},
+        [sys.executable, "-c", WITHOUT, missing, "pipeline", *words.split()],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         check=False,
     )
-    assert (1, b"") == (ran.returncode, ran.stdout)
-    assert b"topicfs: Spark is not installed here; get it with: pip install 'topicfs[spark]'\n" == ran.stderr
+    remedy = f"topicfs: {named} is not installed here; get it with: pip install 'topicfs[spark]'\n"
+    assert (1, b"", remedy) == (ran.returncode, ran.stdout, ran.stderr.decode())
 
 
 def test_a_missing_directory_is_reported_before_spark_starts(topicfs):
     """A missing data directory is an error before Spark starts."""
-    ran = topicfs("pipeline", "replay", "orders", "copy")
-    assert 1 == ran.status
-    assert b"no such directory" in ran.errors
+    assert_refused(topicfs("pipeline", "replay", "orders", "copy"), "no such directory")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +92,11 @@ def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
     """A broker's address without kafka:// is a usage error, and no directory is created."""
     Path("archive").mkdir()
     ran = topicfs("pipeline", "restore", "archive", "--data", "localhost:9092")
-    assert 2 == ran.status
-    assert b"is a broker's address; write a cluster as kafka://localhost:9092" in ran.errors
+    assert_refused(ran, "is a broker's address; write a cluster as kafka://localhost:9092", status=2)
     assert ["archive"] == [path.name for path in Path().iterdir()]
 
 
-@pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
+@pytest.mark.parametrize("job", [job.split()[0] for job in JOBS])
 def test_every_job_says_where_spark_may_run(topicfs, job):
     """The help of each job describes --master, --conf and --json."""
     text = topicfs("pipeline", job, "--help").text
@@ -108,22 +110,13 @@ def test_an_invalid_setting_is_reported_before_spark_starts(orders):
     orders("topics", "create", "copy")
     for setting in ("spark.executor.memory", "cores=2"):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
-        assert 2 == ran.status
-        assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
+        assert_refused(ran, f"--conf: expected spark.NAME=VALUE, got {setting}", status=2)
 
 
 def test_a_missing_archive_is_reported_before_spark_starts(topicfs):
     """A missing archive is an error before Spark starts."""
     ran = topicfs("pipeline", "restore", "./nothing")
-    assert 1 == ran.status
-    assert b"nothing: no archive there; make one: topicfs pipeline archive TOPIC nothing" in ran.errors
-
-
-def test_help_names_the_jobs(topicfs):
-    """The help of `pipeline` names the jobs, even if Spark is not installed."""
-    text = topicfs("pipeline", "--help").text
-    assert "archive" in text
-    assert "replay" in text
+    assert_refused(ran, "nothing: no archive there; make one: topicfs pipeline archive TOPIC nothing")
 
 
 @pytest.mark.parametrize(

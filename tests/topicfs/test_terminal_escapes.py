@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.forks import COMMAND, FORKS
+from tests.topicfs.conftest import on_a_terminal
 from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.slow
@@ -31,9 +30,8 @@ def evil(topicfs, directory: Path):
     lines = directory.parent / "lines"
     lines.write_text(json.dumps(RECORD) + "\n")
     assert 0 == topicfs("append", "--producer", PRODUCER, "orders/0/log.json", str(lines)).status
-    engine = open_engine(directory)
-    engine.groups.create(GROUP)
-    engine.close()
+    with closing(open_engine(directory)) as engine:
+        engine.groups.create(GROUP)
     return topicfs
 
 
@@ -63,36 +61,18 @@ def test_commands_print_no_escape_sequences(evil, words):
     assert not OBEYED & set(text)
 
 
-def on_terminal(*words: str) -> bytes:
-    """Return what a command prints on a terminal."""
-    outside, terminal = pty.openpty()
-    running = FORKS.start(COMMAND, *words, files=(None, terminal, terminal))
-    os.close(terminal)
-    printed = b""
-    try:
-        while block := os.read(outside, 65536):
-            printed += block
-    except OSError:
-        pass  # EIO means that the terminal's output has ended.
-    os.close(outside)
-    assert 0 == running.wait(60)
-    return printed
-
-
 def test_a_terminal_shows_which_groups_are_queues(directory):
     """In a pipe `groups list` prints only names. On a terminal it also says whether each is a group or a queue."""
-    engine = open_engine(directory)
-    engine.create_topic("orders")
-    engine.groups.create("billing")
-    engine.share_groups.create("jobs")
-    engine.close()
-    rows = on_terminal("groups", "list", "--data", str(directory)).decode().split()
+    with closing(open_engine(directory)) as engine:
+        engine.create_topic("orders")
+        engine.groups.create("billing")
+        engine.share_groups.create("jobs")
+    rows = on_a_terminal("groups", "list", "--data", str(directory)).split()
     assert ["NAME", "KIND", "billing", "group", "jobs", "queue"] == rows
 
 
 def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
     """`dump` escapes records on a terminal; in a pipe it prints them as Kafka's tool does."""
-    printed = on_terminal("dump", "--print-data-log", str(directory.parent / LOG))
-    text = OUR_OWN.sub("", printed.decode())
+    text = OUR_OWN.sub("", on_a_terminal("dump", "--print-data-log", str(directory.parent / LOG)))
     assert "owned" in text
     assert not OBEYED & set(text)

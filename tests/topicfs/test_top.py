@@ -10,17 +10,16 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pytest
 
 from tests.doubles.engines import append_lines
 from tests.doubles.waiting import TIMEOUT_SECONDS
+from tests.topicfs.conftest import TOPICFS, mounted
 from topicfs.commands.top import source_of
 from topicfs.coordination.membership import Position
 from topicfs.places import Place
@@ -29,8 +28,6 @@ from topicfs.storage.model import TopicPartition
 from topicfs.top.engine_source import EngineSource
 from topicfs.top.mount_source import MountSource, parse_metrics
 from topicfs.top.samples import PartitionSample
-
-TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 def test_a_table_of_a_directory(orders):
@@ -102,7 +99,7 @@ def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) 
         environment.pop(name, None)
     environment |= variables
     with subprocess.Popen(
-        [str(TOPICFS), *words],
+        [TOPICFS, *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -208,10 +205,7 @@ def test_no_color_where_none_is_wanted(orders, directory):
 @pytest.mark.parametrize("named", ["mountpoint", "directory"])
 def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
     """`top` of a mount, named by mountpoint or directory, shows its readers, writers and rates."""
-    mountpoint = tmp_path / "mnt"
-    mountpoint.mkdir()
-    subprocess.run([str(TOPICFS), "mount", str(directory), str(mountpoint)], check=True)
-    try:
+    with mounted(directory, tmp_path / "mnt") as mountpoint:
         source = source_of(Place((mountpoint if named == "mountpoint" else directory,)))
         assert isinstance(source, MountSource)
         with (
@@ -236,5 +230,3 @@ def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
         ran = orders("top", "--once", "--interval", "0.1", str(mountpoint))
         assert (0, b"") == (ran.status, ran.errors)
         assert "orders" in ran.text
-    finally:
-        subprocess.run([str(TOPICFS), "umount", str(mountpoint)], check=True)

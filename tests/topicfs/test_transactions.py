@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.producing import batch
+from tests.topicfs.conftest import assert_refused
 from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.coordination.transactions.transaction import End
 from topicfs.replication import open_engine
@@ -50,7 +51,7 @@ def test_list_and_describe(topicfs: Any, place: Path) -> None:
     assert busy == listed[0]
     assert (["orders-1"], 60_000) == (busy["partitions"], busy["timeout_ms"])
     unknown = topicfs("transactions", "describe", "nobody", "-d", str(place))
-    assert (1, True) == (unknown.status, b"nobody: no such transactional id" in unknown.errors)
+    assert_refused(unknown, "nobody: no such transactional id")
 
 
 def test_a_hanging_transaction_is_found_and_aborted(topicfs: Any, place: Path) -> None:
@@ -62,13 +63,11 @@ def test_a_hanging_transaction_is_found_and_aborted(topicfs: Any, place: Path) -
     found = topicfs("transactions", "find-hanging", *where).text.splitlines()
     assert [["orders", "0", str(ID_OF_NOBODY), "0", "1"]] == [line.split() for line in found[1:]]
     other = ("--topic", "orders", "--partition", "1", "--start-offset", "0", "-d", str(place))
-    refused = topicfs("transactions", "abort", *other)
-    assert (1, True) == (refused.status, b"a transactional id has this transaction open" in refused.errors)
+    assert_refused(topicfs("transactions", "abort", *other), "a transactional id has this transaction open")
     hanging = ("--topic", "orders", "--partition", "0", "--start-offset", "1", "-d", str(place))
     assert 0 == topicfs("transactions", "abort", *hanging).status
     assert "" == topicfs("transactions", "find-hanging", *where).text
-    again = topicfs("transactions", "abort", *hanging)
-    assert (1, True) == (again.status, b"no open transaction begins at offset 1" in again.errors)
+    assert_refused(topicfs("transactions", "abort", *hanging), "no open transaction begins at offset 1")
 
 
 def test_a_directory_without_transactions(topicfs: Any, orders: Any) -> None:

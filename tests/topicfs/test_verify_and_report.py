@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.topicfs.conftest import assert_refused
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
-WITHOUT = (
-    "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(','))); "
-    "from topicfs.main import main; main()"
-)
-
-
-@pytest.mark.parametrize(
-    ("job", "missing", "what"),
-    [("verify", "pyspark", "Spark"), ("report", "pyspark", "Spark"), ("report", "matplotlib", "matplotlib")],
-)
-def test_a_missing_library_is_reported_with_the_remedy(job, missing, what):
-    """If a library is missing, one line of error says how to install it."""
-    found = subprocess.run(
-        [sys.executable, "-c", WITHOUT, missing, "pipeline", job, "--data", str(LOG_DIRS)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (1, "") == (found.returncode, found.stdout)
-    assert (
-        f"topicfs: {what} is not installed here; get it with: pip install 'topicfs[spark]'\n" == found.stderr
-    )
 
 
 def test_a_cluster_has_no_files_to_verify(topicfs):
     """`verify` of a cluster is refused before anything starts."""
     found = topicfs("pipeline", "verify", "--data", "kafka://localhost:9092")
-    assert 1 == found.status
-    assert b"kafka://localhost:9092: verify reads log files; run it on the brokers' machines" in found.errors
-
-
-@pytest.mark.parametrize("job", ["verify", "report"])
-def test_help_teaches_by_example(topicfs, job):
-    """The help of both jobs has examples."""
-    text = topicfs("pipeline", job, "--help").text
-    assert f"topicfs pipeline {job} --data" in " ".join(text.split())
-    assert "--master URL" in text
-    assert f"topicfs pipeline {job}" in topicfs("pipeline", "--help").text
+    assert_refused(found, "kafka://localhost:9092: verify reads log files; run it on the brokers' machines")
 
 
 @pytest.mark.spark

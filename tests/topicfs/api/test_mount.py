@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from itertools import islice
-from pathlib import Path
 
 import pytest
 
 import topicfs
+from tests.topicfs.conftest import mounted
 from topicfs import Record, TopicPartition, errors
 
 pytestmark = pytest.mark.fuse
-
-TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 @pytest.fixture
 def mnt(tmp_path, request):
     """A mount of the directory `data`, with options that a test passes as the fixture's parameter."""
-    options = getattr(request, "param", ())
-    mountpoint = tmp_path / "mnt"
-    mountpoint.mkdir()
-    subprocess.run([TOPICFS, "mount", *options, tmp_path / "data", mountpoint], check=True)
-    try:
+    with mounted(tmp_path / "data", tmp_path / "mnt", *getattr(request, "param", ())) as mountpoint:
         yield mountpoint
-    finally:
-        subprocess.run([TOPICFS, "umount", mountpoint], check=True)
 
 
 @pytest.fixture(params=["data", "mnt"])
@@ -194,15 +184,10 @@ def test_a_mount_that_only_reads_is_only_read(tmp_path):
     """A read-only mount can be opened for reading."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("orders").append(b"one")
-    mountpoint = tmp_path / "mnt"
-    mountpoint.mkdir()
-    subprocess.run([TOPICFS, "mount", "--read-only", tmp_path / "data", mountpoint], check=True)
-    try:
+    with mounted(tmp_path / "data", tmp_path / "mnt", "--read-only") as mountpoint:
         with topicfs.open(mountpoint) as topics:
             assert [b"one"] == values(topics["orders"].records())
             with pytest.raises(errors.ReadOnlyError):
                 topics["orders"].append(b"two")
         with pytest.raises(errors.StorageError, match="is inside a topicfs mount"):
             topicfs.open(mountpoint / "orders")
-    finally:
-        subprocess.run([TOPICFS, "umount", mountpoint], check=True)
