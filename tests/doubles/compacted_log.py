@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tests.doubles.logs import LogOnDisk
+from tests.doubles.mortal_disk import dies
 from tests.doubles.records import keyed, marker, read_records
 from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
+from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Isolation, Timestamp
 from topicfs.storage.producers.append import Origin
 
@@ -63,6 +65,21 @@ class CompactedLog(LogOnDisk):
         done = clean(self.log, self.plan(), now=Timestamp(self.clock.now), **settings)
         self.checkpoint = done.end_offset
         return done
+
+    def clean_all(self, *, after_ms=0):
+        """Roll, advance the clock by `after_ms`, and then clean everything from the log start on."""
+        if self.log.chain.active.size:
+            self.log.appender.roll()
+        self.clock.advance(after_ms)
+        self.checkpoint = None
+        self.clean()
+
+    def dies(self, run, steps):
+        """Call `run` on a mortal disk that stops after `steps` changes. Return False if `run` ended before that."""
+        try:
+            return dies(self.disk, run, steps)
+        except PartitionOfflineError:  # Raised if the disk stops while files are renamed.
+            return True
 
     def table(self):
         """Return the newest value of each key, without the deleted keys."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
 
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
+from tests.doubles.mortal_disk import End, MortalDisk
 from tests.doubles.records import NOW, marker, old_entry
-from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.compaction.cleaner import CleaningStoppedError
-from topicfs.storage.errors import CorruptionError, PartitionOfflineError
+from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.reading.fetch import fetch
 from topicfs.storage.model import Offset, ProducerId, Timestamp
 from topicfs.storage.producers.append import Origin
@@ -217,79 +215,45 @@ def test_a_corrupt_batch_ends_the_pass_with_file_and_position():
     assert not [each for each in log.names() if each.endswith((".cleaned", ".swap"))]
 
 
-class PowerLossError(Exception):
-    pass
+@pytest.mark.parametrize("end", End, ids=str)
+def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(end):
+    """Row 115: after a crash the log has either all records from before the pass or all from after it.
 
-
-class CountingDisk(SimulatedDisk):
-    """A disk that loses power after `changes_left` renames, unlinks and directory syncs."""
-
-    changes_left = 10**9
-
-    def rename(self, source, target):
-        self._count()
-        super().rename(source, target)
-
-    def sync_directory(self, path):
-        self._count()
-        super().sync_directory(path)
-
-    def unlink(self, path):
-        self._count()
-        super().unlink(path)
-
-    def _count(self):
-        self.changes_left -= 1
-        if self.changes_left < 0:
-            raise PowerLossError
-
-
-@pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
-@pytest.mark.parametrize("steps", range(40))
-def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
-    """Row 115: after a crash each key has its newest value.
-
-    The offsets in the log are either those from before the pass or those from after the pass.
+    A second pass then completes the cleaning.
     """
-    disk = CountingDisk()
-    log = CompactedLog(disk=disk, internal_segment_bytes=500)
-    log.fill(keys=4, rounds=5)
-    log.log.sync()
-    disk.sync_directory(DIRECTORY)
-    old, table = [r.offset for r in log.records()], log.table()
-    disk.changes_left = steps
-    try:
+    died, steps = True, 0
+    while died:
+        log = CompactedLog(disk=MortalDisk(seed=steps))
+        log.fill(keys=2, rounds=5)
+        log.log.sync()
+        log.disk.sync_directory(DIRECTORY)
+        old = log.records()
+        new = old[-2:]
+        died = log.dies(log.clean, steps)
+        end.of(log.disk)
+        log.log, log.checkpoint = log.load(clean=False, recovery_point=10), None
+        assert log.records() in ([old, new] if died else [new]), f"after {steps} steps"
+        assert [] == log.temporary_files()
         log.clean()
-        finished = True
-    except (PowerLossError, PartitionOfflineError):
-        finished = False
-    disk.changes_left = 10**9
-    disk.crash(keep=keep)
-    log.log = log.load(clean=False, recovery_point=20)
-    left = [r.offset for r in log.records()]
-    assert log.table() == table
-    assert set(left) <= set(old)
-    assert 20 == log.log.log_end_offset
-    if finished:
-        assert [16, 17, 18, 19] == left
+        assert new == log.records()
+        steps += 1
+    assert steps > 20
 
 
-@pytest.mark.parametrize("steps", range(40))
-def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
+def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk():
     """A crash loses no key, because the newer record is flushed before the older record is removed."""
-    disk = CountingDisk()
-    log = CompactedLog(disk=disk, internal_segment_bytes=500)
-    log.fill(keys=4, rounds=1)
-    log.log.sync()
-    disk.sync_directory(DIRECTORY)
-    log.fill(keys=4, rounds=4)
-    disk.changes_left = steps
-    with suppress(PowerLossError, PartitionOfflineError):
-        log.clean()
-    disk.changes_left = 10**9
-    disk.crash(keep=0.0)
-    log.log = log.load(clean=False, recovery_point=4)
-    assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table())
+    died, steps = True, 0
+    while died:
+        log = CompactedLog(disk=MortalDisk(), internal_segment_bytes=500)
+        log.fill(keys=4, rounds=1)
+        log.log.sync()
+        log.disk.sync_directory(DIRECTORY)
+        log.fill(keys=4, rounds=4)
+        died = log.dies(log.clean, steps)
+        log.crash(keep=0.0, recovery_point=4)
+        assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table()), f"after {steps} steps"
+        steps += 1
+    assert steps > 20
 
 
 def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
@@ -324,10 +288,8 @@ def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, 
 def test_cached_read_positions_end_with_the_old_files():
     """A read after a pass finds its record, although the record's position in the file has changed."""
     log = CompactedLog()
-    log.put((b"a", b"1"))
-    log.put((b"a", b"2"))
-    log.put((b"b", b"3"))
-    log.put((b"c", b"4"))
+    for pair in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
+        log.put(pair)
     log.log.appender.roll()
     for offset in range(3):
         assert log.log.read(Offset(offset), max_bytes=1).next_offset == offset + 1
@@ -338,8 +300,8 @@ def test_cached_read_positions_end_with_the_old_files():
 def test_a_read_that_began_before_a_pass_leaves_no_cached_position():
     """If a read begins before a pass, the read stores no position of an old file for later readers."""
     log = CompactedLog()
-    for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
-        log.put((key, value))
+    for pair in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
+        log.put(pair)
     log.log.appender.roll()
     state = log.log.parts.state
     log.clean()

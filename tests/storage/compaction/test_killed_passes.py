@@ -6,19 +6,17 @@ import pytest
 
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
-from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.mortal_disk import End, MortalDisk
 from tests.doubles.records import NOW, marker
 from tests.doubles.simulated_nodes import BLOCK_BYTES
 from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id
-from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 from topicfs.storage.producers.append import Origin
 
 MAX_STEPS = 400
 KEYS, ROUNDS = 4, 6
 STAMP = {"producer_id": ProducerId(7), "producer_epoch": 0, "transactional": True}
-TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 
 def filled(seed: int) -> CompactedLog:
@@ -43,14 +41,6 @@ def run(log: CompactedLog) -> None:
     log.clean()
     log.clock.advance(log.config.file_delete_delay_ms)
     log.log.replacer.remove_deleted_files(Timestamp(log.clock.now))
-
-
-def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
-    """Run a pass that the disk stops after `steps` changes. Return False if the pass was complete before that."""
-    try:
-        return dies(log.disk, lambda: run(log), steps)
-    except PartitionOfflineError:  # Raised if the disk stops while files are renamed.
-        return True
 
 
 def visible(log: CompactedLog) -> list[Record]:
@@ -97,14 +87,14 @@ def test_a_pass_that_ends_at_any_step(end: End, seed: int) -> None:
         log = filled(seed + steps)
         before, expected = {record.offset: record for record in visible(log)}, newest(log)
         end_offset = log.log.log_end_offset
-        died = dies_in_a_pass(log, steps)
+        died = log.dies(lambda: run(log), steps)  # noqa: B023
         where = f"after {steps} steps"
         end.of(log.disk)
         log.log, log.checkpoint = log.load(clean=False, recovery_point=end_offset), None
         assert end_offset == log.log.log_end_offset, where
         assert expected == newest(log), where
         assert [before[record.offset] for record in visible(log)] == visible(log), where
-        assert [] == [name for name in log.names() if name.endswith(TEMPORARY)], where
+        assert [] == log.temporary_files(), where
         log.log.close()
         assert [] == findings(log), where
         log.log = log.load(clean=True)

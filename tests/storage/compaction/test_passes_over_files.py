@@ -6,8 +6,8 @@ import pytest
 
 from tests.doubles.compacted_log import CompactedLog, keyed_batch
 from tests.doubles.records import NOW
-from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.codec.batch import assign_offsets
+from topicfs.storage.codec.columns import decode
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
@@ -37,31 +37,27 @@ def test_deleted_keys_go_with_their_older_records():
     assert [record.key for record in log.records()] == sorted(expected)
 
 
-def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
-    """Row 112: an emptied batch that ends the log stays, so that a restart finds the same end."""
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [([], [(0, 1), (1, 0)]), ([(b"c", b"1")], [(0, 1), (2, 1)])],
+    ids=["at the high watermark", "below the high watermark"],
+)
+def test_an_emptied_batch_is_kept_only_if_it_ends_at_the_high_watermark(later, left):
+    """Row 112: an emptied batch that ends the log stays, so that a restart finds the same end.
+
+    An emptied batch is dropped if the high watermark is above the cleaned part.
+    """
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"b", None))
     log.log.appender.roll()
+    for pair in later:
+        log.put(pair)
     log.clean()
     log.clock.advance(2 * log.config.delete_retention_ms)
     log.checkpoint = None
     log.clean()
-    assert [(0, 1), (1, 0)] == log.batches()
-
-
-def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
-    """Row 112: an emptied batch is dropped if the high watermark is above the cleaned part."""
-    log = CompactedLog()
-    log.put((b"a", b"1"))
-    log.put((b"b", None))
-    log.log.appender.roll()
-    log.put((b"c", b"1"))
-    log.clean()
-    log.clock.advance(2 * log.config.delete_retention_ms)
-    log.checkpoint = None
-    log.clean()
-    assert [(0, 1), (2, 1)] == log.batches()
+    assert left == log.batches()
 
 
 def test_young_segments_are_not_cleaned():
@@ -131,77 +127,6 @@ def test_sparse_offsets_are_grouped_as_far_as_an_index_reaches(empty_indexes):
     assert [record.offset for record in log.records()] == offsets
 
 
-class CrashError(Exception):
-    pass
-
-
-class CrashingDisk(SimulatedDisk):
-    """A disk that loses power at a given rename while a cleaned segment replaces old segments."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.step = ""
-        self.dead = False
-
-    def rename(self, source, target):
-        self._crash_if(f"before {target.suffix} {source.suffix}")
-        super().rename(source, target)
-        self._crash_if(f"after {target.suffix} {source.suffix}")
-
-    def unlink(self, path):
-        self._crash_if("")
-        super().unlink(path)
-
-    def sync_directory(self, path):
-        self._crash_if("")
-        super().sync_directory(path)
-
-    def _crash_if(self, step: str) -> None:
-        self.dead |= bool(step) and self.step == step
-        if self.dead:
-            raise CrashError
-
-
-STEPS = {
-    "the cleaned file is written": "before .swap .cleaned",
-    "the first swap file has its name": "after .swap .cleaned",
-    "all are swap files, the old ones still there": "before .deleted .log",
-    "the first old file is gone": "after .deleted .log",
-    "the old ones are gone": "before .log .swap",
-    "the first new file has its name": "after .log .swap",
-}
-"""The six crash points of Kafka's test.
-
-Each entry has a rename, and says whether the crash is before or after this rename.
-"""
-
-
-@pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
-@pytest.mark.parametrize("step", STEPS.values(), ids=[step.replace(" ", "-") for step in STEPS])
-def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
-    """Row 115: after a crash the log has either all offsets from before the pass or all from after it.
-
-    A second pass then completes the cleaning.
-    """
-    disk = CrashingDisk()
-    log = CompactedLog(disk=disk)
-    log.fill(keys=2, rounds=5)
-    log.log.sync()
-    disk.sync_directory(log.log.directory)
-    old = [record.offset for record in log.records()]
-    disk.step = step
-    with pytest.raises((CrashError, PartitionOfflineError)):
-        log.clean()
-    disk.step, disk.dead = "", False
-    disk.crash(keep=keep)
-    log.log = log.load(clean=False, recovery_point=10)
-    assert [record.offset for record in log.records()] in (old, [8, 9])
-    assert not [name for name in log.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
-    log.checkpoint = None
-    log.clean()
-    assert [8, 9] == [record.offset for record in log.records()]
-
-
 @pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
 def test_a_rename_that_fails_before_the_old_files_are_removed(step):
     """If a rename fails before the old files are removed, the pass deletes its files. The next pass succeeds."""
@@ -257,3 +182,15 @@ def test_live_producers_survive_in_the_files_alone():
     log.reopen()
     again = log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
     assert (True, 6, 7) == (again.duplicate, again.base_offset, again.last_offset)
+
+
+def test_large_batches_that_all_go_hold_no_reader_up():
+    """Row 109: a read from the start finds the next batch, however many batches of any size were dropped."""
+    log = CompactedLog()
+    for number in range(20):
+        log.put((b"key", bytes(3000 + number)))
+    log.put((b"last", b"v"))
+    log.clean_all()
+    fetched = log.log.read(Offset(0), max_bytes=1)
+    assert [19] == [record.offset for record in decode(fetched.data)[0]]
+    assert [(19, 1), (20, 1)] == log.batches()

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.compacted_log import CompactedLog
+from tests.doubles.compacted_log import CompactedLog, keyed_batch
 from topicfs.storage.model import Timestamp
+from topicfs.storage.producers.append import Origin
 
 RETENTION_MS = 1000
 STAMP = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
-
-
-def pass_over(log: CompactedLog, *, after_ms: int = 0) -> None:
-    """Advance the clock by `after_ms`, then clean everything from the log start on."""
-    if log.log.chain.active.size:
-        log.log.appender.roll()
-    log.clock.advance(after_ms)
-    log.checkpoint = None
-    log.clean()
 
 
 def offsets(log: CompactedLog) -> list[int]:
@@ -37,13 +29,13 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
     log.end_transaction(commit=True)
     log.put((b"b", b"3"))
     log.put((b"b", b"4"))
-    pass_over(log)
+    log.clean_all()
     assert [1, 2, 3, 5] == offsets(log)
-    pass_over(log)
+    log.clean_all()
     assert [1, 2, 3, 5] == offsets(log)
-    pass_over(log, after_ms=RETENTION_MS - 1)
+    log.clean_all(after_ms=RETENTION_MS - 1)
     assert [1, 2, 3, 5] == offsets(log)
-    pass_over(log, after_ms=1)
+    log.clean_all(after_ms=1)
     assert [2, 3, 5] == offsets(log)
 
 
@@ -59,15 +51,15 @@ def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(
     log.put((b"a", b"2"), (b"b", b"2"))
     log.put((b"c", b"3"))
     for _ in range(3):
-        pass_over(log, after_ms=2 * RETENTION_MS)
+        log.clean_all(after_ms=2 * RETENTION_MS)
         assert [(1, 0), (2, 1), (4, 2), (5, 1)] == log.batches()
     log.put((b"d", b"4"), base_sequence=2, **STAMP)
     log.end_transaction(commit=True)
-    pass_over(log)
+    log.clean_all()
     assert (2, 1) == log.batches()[0]
-    pass_over(log)
+    log.clean_all()
     assert (2, 1) == log.batches()[0]
-    pass_over(log, after_ms=RETENTION_MS)
+    log.clean_all(after_ms=RETENTION_MS)
     assert [(4, 2), (5, 1)] == log.batches()[:2]
 
 
@@ -81,7 +73,7 @@ def test_the_last_sequence_of_an_aborted_transaction_stays():
     log.end_transaction(commit=False)
     log.put((b"c", b"2"))
     for _ in range(2):
-        pass_over(log, after_ms=2 * RETENTION_MS)
+        log.clean_all(after_ms=2 * RETENTION_MS)
     assert (1, 0) == log.batches()[0]
     for name in log.names():
         if name.endswith(".snapshot"):
@@ -110,7 +102,7 @@ def test_aborts_are_known_over_passes_and_segments():
     assert [(0, 1), (2, 0), (3, 1), (4, 1)] == log.batches()
     log.log.appender.remove_expired_producers(Timestamp(log.clock.now + 2**40))
     for _ in range(3):
-        pass_over(log, after_ms=RETENTION_MS)
+        log.clean_all(after_ms=RETENTION_MS)
         assert [b"a", b"d"] == [r.key for r in log.records()]
     assert ([(0, 1), (4, 1)], ()) == (log.batches(), log.log.aborted)
 
@@ -133,7 +125,7 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
     log = _committed_after_an_abort()
     assert () == log.log.aborted
     log.log.replacer.delete_oldest_segments(1, "test")
-    pass_over(log)
+    log.clean_all()
     assert [b"b", b"c", b"d"] == [record.key for record in log.records()]
 
 
@@ -143,7 +135,7 @@ def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
     If the checkpoint of the log start is lost, the record therefore does not return.
     """
     log = _committed_after_an_abort()
-    pass_over(log)
+    log.clean_all()
     assert () == log.log.aborted
     log.reopen(log_start_offset=0)
     assert [b"b", b"c", b"d"] == [record.key for record in log.records()]
@@ -165,3 +157,24 @@ def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_m
     log.log.appender.roll()
     log.clean()
     assert [b"new"] == [record.value for record in log.records()]
+
+
+def test_only_the_last_batch_of_a_producer_is_kept():
+    """Row 109: a producer's last batch stays, because it has the last sequence. Older batches and their markers go.
+
+    As those of a group coordinator, the batches all begin at sequence 0.
+    """
+    log = CompactedLog(delete_retention_ms=RETENTION_MS)
+
+    def write_and_clean(key, times):
+        for _ in range(times):
+            batch = keyed_batch((key, b"v"), base_sequence=0, **STAMP)
+            log.log.append(batch, origin=Origin.COORDINATOR)
+            log.end_transaction(commit=True)
+        for _ in range(3):
+            log.clean_all(after_ms=2 * RETENTION_MS)
+
+    write_and_clean(b"key", 4)
+    assert [(6, 1), (7, 1)] == log.batches()
+    write_and_clean(b"other", 2)
+    assert [(6, 1), (7, 1), (10, 1), (11, 1)] == log.batches()

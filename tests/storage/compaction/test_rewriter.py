@@ -1,19 +1,20 @@
-"""Tests of what a pass keeps of each batch, byte by byte (LogCleanerTest and MemoryRecordsTest)."""
+"""Tests of what a pass keeps of each batch and of its records (LogCleanerTest and MemoryRecordsTest)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.doubles.records import NOW, marker, record
-from topicfs.storage.codec.batch import read_header
+from topicfs.storage.codec.batch import read_header, set_append_time, verify_checksum
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.control import ControlType
+from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.compaction.batch_decision import LastOfProducer, PassTransactions, RetentionParams
 from topicfs.storage.compaction.offset_map import OffsetMap
 from topicfs.storage.compaction.rewriter import Rewriter, build_map
 from topicfs.storage.indexes.transaction_index import AbortedSpan
-from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.model import Header, Offset, ProducerId, Timestamp, TimestampType
 
 LATER = Timestamp(NOW + 100_000)
 RETENTION = 86_400_000
@@ -25,15 +26,17 @@ def batch(*records, **fields):
     return encode(list(records), BatchStamp(**fields), **bounds)
 
 
-def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newest=None, modified=LATER):
-    """Run one pass over `data` with all keys in the map; return the remaining bytes."""
-    data = memoryview(bytes(data))
-    if newest is None:
-        newest = OffsetMap(24 * 1000)
+def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newer=()):
+    """Run one pass over `data`; return the remaining bytes.
+
+    The map has the keys of `newer`, which have newer records elsewhere, or else the keys of `data`.
+    """
+    data, newest, end = memoryview(bytes(data)), OffsetMap(24 * 1000), Offset(10**9)
+    for key in newer:
+        newest.put(key, 10**6)
+    if not newer:
         end, full = build_map(newest, data, PassTransactions(aborted), start_offset=Offset(0))
         assert not full
-    else:
-        end = Offset(10**9)
     params = RetentionParams(
         now=now,
         delete_retention_ms=RETENTION,
@@ -42,7 +45,12 @@ def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newes
         legacy_deletes_before=Timestamp(0),
     )
     rewriter = Rewriter(newest, PassTransactions(aborted), params, map_end_offset=end)
-    return b"".join(rewriter.rewrite(data, modified=modified))
+    return b"".join(rewriter.rewrite(data, modified=LATER))
+
+
+def headed(offset, key, time=NOW):
+    """Return a record with a header."""
+    return record(offset, key, b"value", time, [Header(b"name", b"content")])
 
 
 def offsets(data):
@@ -91,19 +99,11 @@ def test_the_golden_tombstone_pass():
         "000000000000000000000048ffffffff02fb4ea86a0040000000010000018bd50d4aa00000018bcfe5680a"
         "0000000000000007000300000005000000021600bf8abf520002610231001400ab8abf520202620100"
     ) == after.hex()
-    newest = _newer(b"b")
-    newest.put(b"a", 100)
-    emptied = cleaned(after, newest=newest, producers={7: LastOfProducer(Offset(1), 3)})
+    emptied = cleaned(after, newer=[b"a", b"b"], producers={7: LastOfProducer(Offset(1), 3)})
     assert (
         "000000000000000000000031ffffffff023651c1c1000000000001ffffffffffffffff0000018bcfe5680a"
         "000000000000000700030000000500000000"
     ) == emptied.hex()
-
-
-def _newer(key):
-    newest = OffsetMap(2400)
-    newest.put(key, 100)
-    return newest
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
@@ -121,8 +121,8 @@ def test_the_last_batch_of_a_live_producer_stays_empty():
 def test_the_batch_that_ends_at_the_bound_stays_empty():
     """Row 112: an emptied batch that ends at `keep_end_offset` stays, so that the log keeps its end."""
     data = batch(record(0, b"a"))
-    assert 0 == read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count
-    assert b"" == cleaned(data, newest=_newer(b"a"), keep_end=9)
+    assert 0 == read_header(cleaned(data, newer=[b"a"], keep_end=1)).record_count
+    assert b"" == cleaned(data, newer=[b"a"], keep_end=9)
 
 
 TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
@@ -199,3 +199,94 @@ def test_a_full_map_ends_where_it_is_complete(tombstones):
     data = memoryview(bytes(b"".join(batch(record(n, b"%d" % n, value)) for n in range(5))))
     small = OffsetMap(24 * 4)
     assert (3, True) == build_map(small, data, PassTransactions(), start_offset=Offset(0))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
+    """Row 135: a rewritten batch keeps its offset range, producer, epoch, codec, base sequence, and record headers."""
+    fields = {"leader_epoch": 67, "producer_id": 384, "producer_epoch": 5, "base_sequence": 23}
+    stamp = BatchStamp(**fields, transactional=True, codec=codec)
+    before = encode([headed(10, b"gone"), headed(11, b"stays", NOW + 5), headed(12, b"gone", NOW + 9)], stamp)
+    after = cleaned(before, newer=[b"gone"])
+    header = read_header(after)
+    verify_checksum(after, header)
+    assert (10, 12, 1) == (header.base_offset, header.last_offset, header.record_count)
+    assert (67, 384, 5, 23, True) == (
+        header.leader_epoch,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.is_transactional,
+    )
+    assert codec is header.codec
+    assert [headed(11, b"stays", NOW + 5)] == list(decode(after)[0])
+    assert NOW + 5 == header.max_timestamp
+
+
+def test_the_append_time_stays():
+    """Row 135: with LogAppendTime the largest timestamp stays the append time."""
+    before = encode([headed(0, b"gone", NOW), headed(1, b"stays", NOW + 5)])
+    set_append_time(before, 0, NOW + 77)
+    after = cleaned(before, newer=[b"gone"])
+    header = read_header(after)
+    assert (TimestampType.LOG_APPEND_TIME, NOW + 77) == (header.timestamp_type, header.max_timestamp)
+    assert [NOW + 77] == [each.timestamp for each in decode(after)[0]]
+
+
+def test_a_batch_with_gaps_is_cleaned_again():
+    """Row 135: a rewritten batch can be cleaned again, and keeps its original offset range."""
+    before = encode([headed(offset, b"k%d" % offset) for offset in range(5)])
+    once = cleaned(before, newer=[b"k1", b"k4"])
+    twice = cleaned(once, newer=[b"k0"])
+    assert [2, 3] == [each.offset for each in decode(twice)[0]]
+    assert (0, 4) == (read_header(twice).base_offset, read_header(twice).last_offset)
+    assert twice == cleaned(twice, newer=[b"k0"])
+
+
+EMPTIED = BatchStamp(leader_epoch=67, producer_id=ProducerId(384), producer_epoch=5, base_sequence=23)
+
+
+def test_an_emptied_batch_is_dropped_or_its_header_stays():
+    """Row 136: an emptied batch stays, with 61 bytes, only if its producer or the log's end needs it."""
+    before = encode([headed(10, b"gone"), headed(13, b"gone", NOW + 9)], EMPTIED)
+    assert b"" == cleaned(before, newer=[b"gone"])
+    for reason in ({"producers": {384: LastOfProducer(Offset(13), 5)}}, {"keep_end": 14}):
+        after = cleaned(before, newer=[b"gone"], **reason)
+        header = read_header(after)
+        verify_checksum(after, header)
+        assert 61 == len(after)
+        assert (10, 13, 0) == (header.base_offset, header.last_offset, header.record_count)
+        assert (384, 5, 23, 26, 67) == (
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.leader_epoch,
+        )
+        assert (Codec.NONE, -1, NOW + 9) == (header.codec, header.base_timestamp, header.max_timestamp)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_an_emptied_batch_has_no_codec(codec):
+    """Row 136: an emptied batch is not compressed."""
+    before = encode([headed(0, b"gone")], BatchStamp(codec=codec))
+    assert Codec.NONE is read_header(cleaned(before, newer=[b"gone"], keep_end=1)).codec
+
+
+def test_a_batch_that_is_empty_already_is_judged_alike():
+    """Row 136: a batch that is already empty stays for as long as it is needed."""
+    empty = encode([], EMPTIED, base_offset=10, last_offset=13, max_timestamp=NOW)
+    assert bytes(empty) == cleaned(empty, newer=[b"gone"], producers={384: LastOfProducer(Offset(13), 5)})
+    assert b"" == cleaned(empty, newer=[b"gone"])
+
+
+def test_only_batches_that_lose_records_are_rewritten():
+    """Row 136: of three batches one is dropped, one shrinks, and one is copied byte for byte."""
+    gone, shrinks, stays = (
+        encode([headed(0, b"gone")]),
+        encode([headed(1, b"gone"), headed(2, b"a")]),
+        encode([headed(3, b"b")]),
+    )
+    after = cleaned(gone + shrinks + stays, newer=[b"gone"])
+    assert after.endswith(bytes(stays))
+    assert [2, 3] == [each.offset for columns in decode(after) for each in columns]
