@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from functools import cache
 
 from tests.doubles.engines import DATA, engine_on, read_lines
@@ -48,12 +50,24 @@ def _populated() -> SimulatedDisk:
     return disk
 
 
-def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
+def stage_batches(
+    area: StagingArea, write: WriteId, batches: Iterable[tuple[TopicPartition, bytearray]], *, task: int = 0
+) -> StagedFile:
+    """Stage a file of one task with `batches`, each for its partition."""
     writer = area.stage(write, task)
-    for topic, number, text in TASKS[task]:
-        for batch in encode_lines(text.encode(), timestamp=1_700_000_000_000):
-            writer.append(TopicPartition(topic, number), batch)
+    for partition, batch in batches:
+        writer.append(partition, batch)
     return writer.finish()
+
+
+def lines(topic: str, number: int, text: str) -> tuple[TopicPartition, bytearray]:
+    """Return a partition, and the lines of `text` as one batch for it."""
+    (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
+    return TopicPartition(topic, number), batch
+
+
+def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
+    return stage_batches(area, write, (lines(*one) for one in TASKS[task]), task=task)
 
 
 def submit(disk: SimulatedDisk, write: WriteId, content: Content | None = None) -> StagingArea:
@@ -76,16 +90,37 @@ def files_of_writes(disk: SimulatedDisk) -> list[str]:
     return [name for name in names if parse_write_file(name)]
 
 
-def half_appended() -> MortalDisk:
-    """Return the disk of an owner that was killed after it had appended the first batch of the write to `orders-0`."""
+def killed_when(
+    condition: Callable[[EmbeddedEngine], object], prepare: Callable[[MortalDisk], EmbeddedEngine]
+) -> MortalDisk:
+    """Return the disk of an owner that was killed during a commit, at the first step after which `condition` was true.
+
+    `prepare` submits the writes on an empty disk, and returns the owner.
+    """
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
-        engine = populated(disk)
-        submit(disk, BATCH)
-        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0)):
+        engine = prepare(disk)
+        if dies(disk, engine.commit_staged_writes, steps) and condition(engine):
             disk.crash(keep=1.0)
             return disk
-    raise AssertionError("no kill left a half-appended write")
+    raise AssertionError("the condition was true after no kill")
+
+
+def half_appended() -> MortalDisk:
+    """Return the disk of an owner that was killed after it had appended the first batch of the write to `orders-0`."""
+    return deepcopy(_half_appended())
+
+
+@cache
+def _half_appended() -> MortalDisk:
+    """Return the disk for `half_appended`. The owner is killed only once."""
+
+    def prepare(disk: MortalDisk) -> EmbeddedEngine:
+        engine = populated(disk)
+        submit(disk, BATCH)
+        return engine
+
+    return killed_when(lambda engine: read_lines(engine.partition("orders", 0)), prepare)
 
 
 def compact(partition: Partition, clock: ManualClock) -> None:

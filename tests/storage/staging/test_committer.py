@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.engines import DATA, engine_on, read_lines
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import (
     BATCH,
     BEFORE,
     EXPECTED,
     ONCE,
     files_of_writes,
-    populated,
     stage,
+    stage_batches,
     submit,
     values,
 )
@@ -28,10 +26,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("write", [BATCH, ONCE], ids=["micro-batch", "once"])
-def test_a_write_is_appended_in_task_order(write):
+def test_a_write_is_appended_in_task_order(disk, engine, write):
     """A write's batches are appended to each partition in task order. Then the write's files are removed."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk, write)
     assert area.state(write) is WriteState.REQUESTED
     engine.maintenance(Timestamp(1_700_000_000_000))
@@ -40,10 +36,8 @@ def test_a_write_is_appended_in_task_order(write):
     assert area.state(write) is (WriteState.UNKNOWN if write.batch is None else WriteState.COMMITTED)
 
 
-def test_a_replayed_micro_batch_is_no_write():
+def test_a_replayed_micro_batch_is_no_write(disk, engine):
     """A micro-batch is not appended again if it, or a later one of its query, was committed."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     submit(disk, BATCH)
     engine.commit_staged_writes()
     for batch in (3, 1):
@@ -53,10 +47,8 @@ def test_a_replayed_micro_batch_is_no_write():
     assert StagingArea(DATA, disk).state(BATCH) is WriteState.COMMITTED
 
 
-def test_other_micro_batches_and_queries_are_writes_of_their_own():
+def test_other_micro_batches_and_queries_are_writes_of_their_own(disk, engine):
     """The next micro-batch is a separate write, and so is the same number in another query."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     for write in (BATCH, BATCH._replace(batch=4), WriteId("other", 3), ONCE, WriteId("twice")):
         submit(disk, write)
         engine.commit_staged_writes()
@@ -65,10 +57,8 @@ def test_other_micro_batches_and_queries_are_writes_of_their_own():
     }
 
 
-def test_a_withdrawn_write_is_gone():
+def test_a_withdrawn_write_is_gone(disk, engine):
     """A write can be withdrawn until it is claimed."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk, ONCE)
     assert area.withdraw(ONCE)
     engine.commit_staged_writes()
@@ -78,10 +68,8 @@ def test_a_withdrawn_write_is_gone():
     assert not area.withdraw(ONCE)
 
 
-def test_batches_carry_one_producer_a_query():
+def test_batches_carry_one_producer_a_query(disk, engine):
     """A query has one producer ID. Each micro-batch has its own epoch, in which the sequences begin at 0."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     for batch in (3, 4):
         submit(disk, BATCH._replace(batch=batch))
         engine.commit_staged_writes()
@@ -91,10 +79,9 @@ def test_batches_carry_one_producer_a_query():
     assert headers[0].producer_id >= 2**62
 
 
-def test_abandoned_staged_files_go_after_a_week():
+def test_abandoned_staged_files_go_after_a_week(disk, engine, clock):
     """Staged files that were not submitted are removed after a week."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    populated(disk).close()
+    engine.close()
     engine = engine_on(disk, clock=clock)
     staged = stage(StagingArea(DATA, disk), ONCE, 0)
     clock.now = disk.time + ABANDONED_AFTER_MS
@@ -105,13 +92,11 @@ def test_abandoned_staged_files_go_after_a_week():
     assert [] == files_of_writes(disk)
 
 
-def test_staged_files_of_a_later_micro_batch_stay():
+def test_staged_files_of_a_later_micro_batch_stay(disk, engine):
     """A commit removes the staged files of its own micro-batch and of earlier micro-batches.
 
     The staged files of later micro-batches stay.
     """
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = StagingArea(DATA, disk)
     earlier, later = (stage(area, BATCH._replace(batch=batch), 0) for batch in (2, 4))
     submit(disk, BATCH)
@@ -145,13 +130,10 @@ def test_names_of_other_files_are_not_parsed(name):
     assert parse_write_file(name) is None
 
 
-def test_a_record_without_a_time_is_taken():
+def test_a_record_without_a_time_is_taken(disk, engine):
     """A record with NO_TIMESTAMP is accepted."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = StagingArea(DATA, disk)
-    writer = area.stage(ONCE, 0)
-    writer.append(TopicPartition("clicks", 0), encode([Record(Offset(0), NO_TIMESTAMP, b"k", None)]))
-    area.submit(ONCE, [writer.finish()])
+    batch = encode([Record(Offset(0), NO_TIMESTAMP, b"k", None)])
+    area.submit(ONCE, [stage_batches(area, ONCE, [(TopicPartition("clicks", 0), batch)])])
     engine.commit_staged_writes()
     assert [""] == read_lines(engine.partition("clicks", 0))

@@ -6,24 +6,24 @@ import pytest
 
 from tests.doubles.engines import DATA, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.mortal_disk import MortalDisk, dies
-from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import (
     BATCH,
     EXPECTED,
-    MAX_STEPS,
     compact,
     expire_producers,
     files_of_writes,
     half_appended,
+    killed_when,
+    lines,
     populated,
+    stage_batches,
     submit,
     values,
 )
-from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.names import WriteFileKind, WriteId, write_file
 from topicfs.storage.manager import LogManager
-from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
+from topicfs.storage.model import Offset, Record, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 
 pytestmark = pytest.mark.slow
@@ -50,15 +50,20 @@ def test_a_topic_created_again_in_between_gets_nothing_of_the_write():
     assert [] == files_of_writes(disk)
 
 
-def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
+def test_a_topic_deleted_in_between_takes_its_records_with_it():
+    """If one of a write's topics is deleted after a crash, the records for all other topics are appended."""
+    engine = engine_on(disk := half_appended())
+    engine.delete_topic("orders")
+    engine.commit_staged_writes()
+    assert {("clicks", 0): ["g"]} == values(engine)
+    assert [] == files_of_writes(disk)
+
+
+def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused(disk, engine):
     """A micro-batch for a deleted topic's ID is refused. The restarted query writes it to the new topic."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     write = WriteId("b1946ac9-2d3f", 3, engine.topic("orders").topic_id)
     area = StagingArea(DATA, disk)
-    writer = area.stage(write, 0)
-    writer.append(ORDERS, encode_lines(b"a\n", timestamp=0)[0])
-    area.submit(write, [writer.finish()])
+    area.submit(write, [stage_batches(area, write, [lines(*ORDERS, "a\n")])])
     engine.delete_topic("orders")
     engine.create_topic("orders")
     engine.commit_staged_writes()
@@ -137,22 +142,20 @@ def test_compaction_in_between_has_nothing_appended_again(expired, others):
 
 def test_a_write_that_was_given_up_half_appended_does_not_hide_the_next_one():
     """If a half-appended write is removed, another write with the same number is appended completely."""
-    for steps in range(MAX_STEPS):
-        disk = MortalDisk()
+    write = BATCH._replace(batch=4)
+
+    def prepare(disk):
         engine = populated(disk)
         submit(disk, BATCH)
         engine.commit_staged_writes()
-        submit(disk, BATCH._replace(batch=4))
-        if dies(disk, engine.commit_staged_writes, steps) and end_of(engine) > 3:
-            break
-    disk.crash(keep=1.0)
+        submit(disk, write)
+        return engine
+
+    disk = killed_when(lambda engine: end_of(engine) > 3, prepare)
     engine = engine_on(disk)
     given_up = read_lines(engine.partition(*ORDERS))
-    disk.unlink(DATA / write_file(BATCH._replace(batch=4), WriteFileKind.CLAIMED))
-    area, write = StagingArea(DATA, disk), BATCH._replace(batch=4)
-    writer = area.stage(write, 0)
-    for batch in encode_lines(b"x\ny\n", timestamp=Timestamp(1_700_000_000_000)):
-        writer.append(ORDERS, batch)
-    area.submit(write, [writer.finish()])
+    disk.unlink(DATA / write_file(write, WriteFileKind.CLAIMED))
+    area = StagingArea(DATA, disk)
+    area.submit(write, [stage_batches(area, write, [lines(*ORDERS, "x\ny\n")])])
     engine.commit_staged_writes()
     assert [*given_up, "x", "y"] == read_lines(engine.partition(*ORDERS))

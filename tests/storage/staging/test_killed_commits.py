@@ -9,7 +9,6 @@ import pytest
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
-from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import (
     BATCH,
     BEFORE,
@@ -18,6 +17,7 @@ from tests.doubles.staged_writes import (
     ONCE,
     files_of_writes,
     half_appended,
+    killed_when,
     populated,
     submit,
     values,
@@ -40,7 +40,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
         engine.commit_staged_writes()
         engine.close()
 
-    for disk, _ in every_death(run, end=end):
+    for disk in every_death(run, end=end):
         engine = engine_on(disk)
         submit(disk, BATCH)
         engine.commit_staged_writes()
@@ -60,7 +60,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
         engine.commit_staged_writes()
 
     outcomes = set()
-    for disk, _ in every_death(run, end=end):
+    for disk in every_death(run, end=end):
         engine = engine_on(disk)
         engine.commit_staged_writes()
         found = values(engine)
@@ -85,7 +85,7 @@ def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
         engine.commit_staged_writes()
 
     outcomes = set()
-    for disk, _ in every_death(run, end=end):
+    for disk in every_death(run, end=end):
         engine = engine_on(disk)
         area = submit(disk, BATCH, again)
         engine.commit_staged_writes()
@@ -119,17 +119,14 @@ def test_two_crashes_in_a_row_do_not_double():
 
 def test_others_may_append_between_a_crash_and_the_end():
     """After a crash a write continues even if others have appended, because it finds its own producer's batches."""
-    disk = MortalDisk()
-    engine = populated(disk)
-    append_lines(engine.partition("orders", 0), "old\n")
-    submit(disk, BATCH)
-    steps = next(
-        steps
-        for steps in range(MAX_STEPS)
-        if dies(disk, engine.commit_staged_writes, steps) and read_lines(engine.partition("orders", 0))[1:]
-    )
-    assert steps
-    disk.crash(keep=1.0)
+
+    def prepare(disk: MortalDisk) -> LogManager:
+        engine = populated(disk)
+        append_lines(engine.partition("orders", 0), "old\n")
+        submit(disk, BATCH)
+        return engine
+
+    disk = killed_when(lambda engine: read_lines(engine.partition("orders", 0))[1:], prepare)
     engine = engine_on(disk)
     append_lines(engine.partition("orders", 0), "between\n")
     engine.commit_staged_writes()
@@ -148,10 +145,8 @@ def test_what_a_log_has_forgotten_is_not_appended_again():
     assert EXPECTED == values(engine)
 
 
-def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
+def test_a_request_for_a_committed_write_that_comes_late_is_no_write(disk, engine):
     """A request for a write that was committed meanwhile is ignored."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     submit(disk, BATCH)
     late = {name: disk.read_bytes(DATA / name) for name in files_of_writes(disk)}
     engine.commit_staged_writes()
@@ -162,10 +157,8 @@ def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
     assert [] == files_of_writes(disk)
 
 
-def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
+def test_a_manifest_is_gone_for_good_before_its_staged_files_go(disk, engine):
     """The removal of a manifest is synced before the manifest's staged files are removed."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     submit(disk, ONCE)
     engine.commit_staged_writes()
     calls = [
@@ -189,7 +182,7 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
         submit(disk, BATCH)
         engine.commit_staged_writes()
 
-    for disk, _ in every_death(run, end=end):
+    for disk in every_death(run, end=end):
         path = DATA / write_file(BATCH, WriteFileKind.CLAIMED)
         manifest = decode_manifest(disk.read_bytes(path), file=path) if disk.exists(path) else None
         engine = engine_on(disk)
@@ -204,32 +197,13 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
     assert begun
 
 
-def test_a_topic_deleted_in_between_takes_its_records_with_it():
-    """If one of a write's topics is deleted after a crash, the records for all other topics are appended."""
-    disk = MortalDisk()
-    engine = populated(disk)
-    submit(disk, BATCH)
-    for steps in range(MAX_STEPS):
-        assert dies(disk, engine.commit_staged_writes, steps)
-        if read_lines(engine.partition("orders", 0)):
-            break
-    disk.crash(keep=1.0)
-    engine = engine_on(disk)
-    engine.delete_topic("orders")
-    engine.commit_staged_writes()
-    assert {("clicks", 0): ["g"]} == values(engine)
-    assert [] == files_of_writes(disk)
-
-
-def every_death(
-    run: Callable[[MortalDisk, LogManager], None], *, end: End
-) -> Iterator[tuple[MortalDisk, int]]:
-    """For a crash at each step of `run`, yield the disk after the crash and the number of steps."""
+def every_death(run: Callable[[MortalDisk, LogManager], None], *, end: End) -> Iterator[MortalDisk]:
+    """For a crash at each step of `run`, yield the disk after the crash."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
         if not dies(disk, lambda: run(disk, engine), steps):  # noqa: B023
             return
         end.of(disk)
-        yield disk, steps
+        yield disk
     raise AssertionError(f"not complete after {MAX_STEPS} steps")

@@ -12,9 +12,17 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk, dies
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
-from tests.doubles.staged_writes import MAX_STEPS, compact, expire_producers, files_of_writes
+from tests.doubles.staged_writes import (
+    MAX_STEPS,
+    compact,
+    expire_producers,
+    files_of_writes,
+    killed_when,
+    lines,
+    stage_batches,
+)
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.codec.records import encode, encode_lines
+from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.names import WriteFileKind, WriteId, write_file
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.manager import LogManager
@@ -34,6 +42,9 @@ BATCHES = [(ORDERS, (1, 3)), (CLICKS, (17, 18)), (ORDERS, (9,)), (CLICKS, (40,))
 PLACED = {ORDERS: [0, 1, 3, 9], CLICKS: [17, 18, 40]}
 
 
+INTERNAL = TopicPartition("__consumer_offsets", 0)
+
+
 def batch(*offsets: int) -> bytearray:
     return encode([Record(Offset(one), NOW, b"k", str(one).encode()) for one in offsets])
 
@@ -46,12 +57,15 @@ def populated(disk: SimulatedDisk) -> LogManager:
     return engine_on(disk)
 
 
+@pytest.fixture
+def engine(disk: SimulatedDisk) -> LogManager:
+    return populated(disk)
+
+
 def submit(disk: SimulatedDisk, placement: Placement | None = None, batches=BATCHES) -> StagingArea:
     area = StagingArea(DATA, disk)
-    writer = area.stage(WRITE, 0)
-    for name, offsets in batches:
-        writer.append(name, batch(*offsets))
-    area.submit(WRITE, [writer.finish()], placement or Placement(NEW, PLACES))
+    staged = stage_batches(area, WRITE, [(name, batch(*offsets)) for name, offsets in batches])
+    area.submit(WRITE, [staged], placement or Placement(NEW, PLACES))
     return area
 
 
@@ -62,10 +76,8 @@ def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
     ]
 
 
-def test_batches_are_stored_at_their_offsets():
+def test_batches_are_stored_at_their_offsets(disk, engine):
     """Batches are stored at their offsets: gaps stay, an empty log begins at its first record, topics are created."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk)
     engine.maintenance(NOW)
     assert PLACED == {name: offsets_in(engine, name) for name in PLACED}
@@ -79,10 +91,8 @@ def test_batches_are_stored_at_their_offsets():
     assert 41 == offsets_in(engine, CLICKS)[-1]
 
 
-def test_batches_get_the_leader_epoch():
+def test_batches_get_the_leader_epoch(disk, engine):
     """The batches get the leader epoch of the log, so that epochs do not go back."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     submit(disk)
     engine.commit_staged_writes()
     epochs = engine.partition(*ORDERS).read(Offset(0), max_bytes=1 << 20)
@@ -109,16 +119,16 @@ def test_each_batch_is_stored_once_after_a_kill(end):
     raise AssertionError(f"not complete after {MAX_STEPS} steps")
 
 
+def prepared(disk: MortalDisk) -> LogManager:
+    engine = populated(disk)
+    submit(disk)
+    return engine
+
+
 def half_done() -> tuple[MortalDisk, LogManager]:
-    """Return the disk and the engine of an owner that was killed after it appended the first batch of `orders`."""
-    for steps in range(MAX_STEPS):
-        disk = MortalDisk()
-        engine = populated(disk)
-        submit(disk)
-        if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
-            disk.crash(keep=1.0)
-            return disk, engine_on(disk)
-    raise AssertionError("no step left a half-appended write")
+    """Return the disk and the next owner, after an owner was killed when it had appended the first batch of `orders`."""
+    disk = killed_when(lambda engine: offsets_in(engine, ORDERS) == [0, 1, 3], prepared)
+    return disk, engine_on(disk)
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
@@ -150,14 +160,7 @@ def test_another_batch_at_the_same_offset_ends_the_write():
 def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
     """If an empty log already begins at the write's offset, a continued write does not truncate the log again."""
     caplog.set_level(logging.INFO)
-    for steps in range(MAX_STEPS):
-        disk = MortalDisk()
-        engine = populated(disk)
-        submit(disk)
-        if dies(disk, engine.commit_staged_writes, steps) and "truncated from offset 0 to 17" in caplog.text:
-            break
-    disk.crash(keep=1.0)
-    engine = engine_on(disk)
+    engine = engine_on(killed_when(lambda _: "truncated from offset 0 to 17" in caplog.text, prepared))
     assert 17 == engine.partition(*CLICKS).offsets().log_end_offset
     caplog.clear()
     engine.commit_staged_writes()
@@ -165,60 +168,27 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
     assert "truncated" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("placement", "batches", "reason"),
-    [
-        (
-            Placement({}, {ORDERS: LogPlacement(Offset(0))}),
-            [(ORDERS, (5,))],
-            "orders-0: ends at 1, but ended at 0 when",
-        ),
-        (
-            Placement({}, {ORDERS: LogPlacement(Offset(1), Offset(5))}),
-            [(ORDERS, (5,))],
-            "orders-0: has records, so it cannot begin at 5",
-        ),
-        (Placement({}, {CLICKS: LogPlacement(Offset(0))}), [(CLICKS, (5,))], "clicks: no such topic"),
-        (
-            Placement({"orders": NewTopic(2, {})}, {TopicPartition("orders", 1): LogPlacement(Offset(0))}),
-            [(TopicPartition("orders", 1), (5,))],
-            "orders",
-        ),
-        (Placement({}, {ORDERS: LogPlacement(Offset(1))}), [(ORDERS, (0,))], "orders-0: batch at offset 0"),
-        (
-            Placement({}, {ORDERS: LogPlacement(Offset(1))}),
-            [(ORDERS, (5, 6)), (ORDERS, (6,))],
-            "batch at offset 6",
-        ),
-        (
-            Placement({}, {ORDERS: LogPlacement(Offset(1))}),
-            [(CLICKS, (5,))],
-            "clicks-1: a batch has no placement",
-        ),
-        (
-            Placement(
-                {"__consumer_offsets": NewTopic(1, {})},
-                {TopicPartition("__consumer_offsets", 0): LogPlacement(Offset(0))},
-            ),
-            [(TopicPartition("__consumer_offsets", 0), (5,))],
-            "Kafka's own",
-        ),
-    ],
-    ids=[
-        "other end",
-        "not empty",
-        "no topic",
-        "no partition",
-        "below",
-        "not ascending",
-        "no place",
-        "internal",
-    ],
-)
-def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
+def at(name: TopicPartition, *bounds: int, **topics: NewTopic) -> Placement:
+    """Return the placement of a log at its end offset and, if the log is empty, its new start; `topics` are created."""
+    return Placement(topics, {name: LogPlacement(*map(Offset, bounds))})
+
+
+MORE = TopicPartition("orders", 1)
+REFUSED = {
+    "other end": (at(ORDERS, 0), [(ORDERS, (5,))], "orders-0: ends at 1, but ended at 0 when"),
+    "not empty": (at(ORDERS, 1, 5), [(ORDERS, (5,))], "orders-0: has records, so it cannot begin at 5"),
+    "no topic": (at(CLICKS, 0), [(CLICKS, (5,))], "clicks: no such topic"),
+    "no partition": (at(MORE, 0, orders=NewTopic(2, {})), [(MORE, (5,))], "orders"),
+    "below": (at(ORDERS, 1), [(ORDERS, (0,))], "orders-0: batch at offset 0"),
+    "not ascending": (at(ORDERS, 1), [(ORDERS, (5, 6)), (ORDERS, (6,))], "batch at offset 6"),
+    "no place": (at(ORDERS, 1), [(CLICKS, (5,))], "clicks-1: a batch has no placement"),
+    "internal": (at(INTERNAL, 0, __consumer_offsets=NewTopic(1, {})), [(INTERNAL, (5,))], "Kafka's own"),
+}
+
+
+@pytest.mark.parametrize(("placement", "batches", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_write_that_does_not_fit_is_refused_whole(disk, engine, placement, batches, reason):
     """A write that does not fit is refused with the reason before anything is appended."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk, placement, batches)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
@@ -276,14 +246,11 @@ def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired,
 
 def test_a_log_from_which_all_was_removed_does_not_begin_again():
     """If all records of a log were deleted, a continued write does not start the log again: its offsets are used up."""
-    for steps in range(MAX_STEPS):
-        disk = MortalDisk()
-        engine = populated(disk)
-        submit(disk)
-        died = dies(disk, engine.commit_staged_writes, steps)
-        if died and "clicks" in engine.topics() and offsets_in(engine, CLICKS) == PLACED[CLICKS]:
-            break
-    disk.crash(keep=1.0)
+
+    def clicks_are_placed(engine):
+        return "clicks" in engine.topics() and offsets_in(engine, CLICKS) == PLACED[CLICKS]
+
+    disk = killed_when(clicks_are_placed, prepared)
     engine = engine_on(disk)
     engine.partition(*CLICKS).delete_records(Offset(41))
     engine.commit_staged_writes()
@@ -301,10 +268,8 @@ def test_a_log_from_which_all_was_removed_does_not_begin_again():
         {"placement": {"topics": {}, "partitions": {"orders": 1}}},
     ],
 )
-def test_a_damaged_placement_is_reported_and_stays(damage):
+def test_a_damaged_placement_is_reported_and_stays(disk, engine, damage):
     """A write with a damaged placement stays claimed, and no record of it is appended."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk)
     path = DATA / write_file(WRITE, WriteFileKind.REQUESTED)
     content = json.loads(disk.read_bytes(path)) | damage
@@ -319,10 +284,8 @@ def test_a_damaged_placement_is_reported_and_stays(damage):
     assert ["old"] == read_lines(engine.partition(*ORDERS))
 
 
-def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
+def test_a_write_that_does_not_fit_the_disk_is_refused_whole(disk, engine):
     """A write that is larger than the free disk space is refused with the sizes, before any record is visible."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     engine.create_topic("clicks", partitions=2)
     area = submit(disk)
     disk.fill(OVERHEAD_BYTES)
@@ -332,14 +295,10 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
     assert (["old"], []) == (read_lines(engine.partition(*ORDERS)), read_lines(engine.partition(*CLICKS)))
 
 
-def test_writes_without_a_placement_are_unchanged():
+def test_writes_without_a_placement_are_unchanged(disk, engine):
     """A write without a placement has a manifest of version 1, and is appended as in earlier versions."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = StagingArea(DATA, disk)
-    writer = area.stage(WRITE, 0)
-    writer.append(ORDERS, encode_lines(b"new\n", timestamp=NOW)[0])
-    area.submit(WRITE, [writer.finish()])
+    area.submit(WRITE, [stage_batches(area, WRITE, [lines(*ORDERS, "new\n")])])
     content = json.loads(disk.read_bytes(DATA / write_file(WRITE, WriteFileKind.REQUESTED)))
     assert (1, False) == (content["version"], "placement" in content)
     engine.commit_staged_writes()

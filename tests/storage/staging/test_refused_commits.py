@@ -16,15 +16,15 @@ from tests.doubles.staged_writes import (
     EXPECTED,
     ONCE,
     files_of_writes,
+    lines,
     populated,
     stage,
+    stage_batches,
     submit,
     values,
 )
-from topicfs.storage.codec.records import encode, encode_lines
 from topicfs.storage.disk.names import WriteFileKind, write_file
 from topicfs.storage.errors import CorruptionError
-from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.placer import OVERHEAD_BYTES
@@ -33,24 +33,8 @@ from topicfs.storage.staging.staged_file import StagedFile
 pytestmark = pytest.mark.slow
 
 
-def big(area: StagingArea) -> StagedFile:
-    writer = area.stage(ONCE, 0)
-    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
-    writer.append(TopicPartition("orders", 1), encode([Record(Offset(0), Timestamp(0), None, b"x" * 5000)]))
-    return writer.finish()
-
-
-def unknown(area: StagingArea) -> StagedFile:
-    writer = area.stage(ONCE, 0)
-    writer.append(TopicPartition("clicks", 0), encode_lines(b"fits\n", timestamp=0)[0])
-    writer.append(TopicPartition("nowhere", 0), encode_lines(b"lost\n", timestamp=0)[0])
-    return writer.finish()
-
-
-def internal(area: StagingArea) -> StagedFile:
-    writer = area.stage(ONCE, 0)
-    writer.append(TopicPartition("__consumer_offsets", 0), encode_lines(b"x\n", timestamp=0)[0])
-    return writer.finish()
+def staged_lines(*batches: tuple[str, int, str]) -> Callable[[StagingArea], StagedFile]:
+    return lambda area: stage_batches(area, ONCE, (lines(*one) for one in batches))
 
 
 def damaged(area: StagingArea) -> StagedFile:
@@ -76,20 +60,22 @@ def vanished(area: StagingArea) -> StagedFile:
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (big, r"orders-1: batch of \d+ bytes, max.message.bytes is 1000"),
-        (unknown, "nowhere: no such topic"),
-        (internal, "Kafka's own"),
+        (
+            staged_lines(("clicks", 0, "fits\n"), ("orders", 1, "x" * 5000 + "\n")),
+            r"orders-1: batch of \d+ bytes, max.message.bytes is 1000",
+        ),
+        (staged_lines(("clicks", 0, "fits\n"), ("nowhere", 0, "lost\n")), "nowhere: no such topic"),
+        (staged_lines(("__consumer_offsets", 0, "x\n")), "Kafka's own"),
         (damaged, "checksum"),
         (cut_short, "submitted as"),
         (vanished, "No such file"),
     ],
+    ids=["big", "unknown", "internal", "damaged", "cut short", "vanished"],
 )
 def test_a_write_that_may_not_be_appended_is_refused_whole(
-    prepare: Callable[[StagingArea], StagedFile], reason: str
+    disk, engine, prepare: Callable[[StagingArea], StagedFile], reason: str
 ):
     """No record of a refused write is appended, its submitter gets the reason, and its files are removed."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     engine.create_topic("__consumer_offsets")
     engine.alter_config("orders", {"max.message.bytes": "1000"})
     area = StagingArea(DATA, disk)
@@ -99,18 +85,16 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
     error = area.take_refusal(ONCE)
     with pytest.raises(type(error), match=reason):
         raise error
-    assert all(not lines for lines in values(engine).values())
+    assert all(not found for found in values(engine).values())
     assert [] == files_of_writes(disk)
 
 
 @pytest.mark.parametrize("free_bytes", [0, 512, OVERHEAD_BYTES])
-def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
+def test_a_write_that_does_not_fit_the_disk_is_refused_whole(disk, engine, free_bytes: int):
     """A write that is larger than the free space is refused, and the error gives the sizes.
 
     Once there is enough space, the same write succeeds.
     """
-    disk = SimulatedDisk()
-    engine = populated(disk)
     area = submit(disk, BATCH)
     disk.fill(free_bytes)
     Committer(area, engine, clock=ManualClock()).commit(BATCH)
@@ -125,10 +109,8 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     assert EXPECTED == values(engine)
 
 
-def test_a_refused_micro_batch_may_come_again():
+def test_a_refused_micro_batch_may_come_again(disk, engine):
     """After the cause of the refusal is gone, a repeated micro-batch is appended."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     engine.delete_topic("clicks")
     area = submit(disk, BATCH)
     engine.commit_staged_writes()
@@ -157,10 +139,8 @@ def test_a_disk_that_fails_once_costs_nothing(operation):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
-def test_a_damaged_record_is_reported(content):
+def test_a_damaged_record_is_reported(disk, engine, content):
     """A damaged record raises an error with the record's path, and nothing is appended."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     disk.write_bytes(DATA / "topicfs.writes", content)
     with pytest.raises(CorruptionError, match=r"topicfs\.writes"):
         submit(disk, BATCH)
@@ -171,10 +151,8 @@ def test_a_damaged_record_is_reported(content):
     "content",
     [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
 )
-def test_a_damaged_manifest_is_reported_and_stays(content):
+def test_a_damaged_manifest_is_reported_and_stays(disk, engine, content):
     """A damaged manifest stays, with a warning, and other writes continue."""
-    disk = SimulatedDisk()
-    engine = populated(disk)
     path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)
     disk.write_bytes(path, content)
     submit(disk, BATCH)
