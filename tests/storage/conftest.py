@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.engines import engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication import EmbeddedEngine
 
 
 @pytest.fixture
@@ -17,3 +19,9 @@ def disk() -> SimulatedDisk:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
+    """An engine over the empty disk."""
+    return engine_on(disk, clock=clock)

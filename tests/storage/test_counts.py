@@ -8,7 +8,6 @@ from threading import Thread
 import pytest
 
 from tests.doubles.engines import TINY_SEGMENTS, append_lines, engine_on
-from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import encode, records
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk
@@ -31,12 +30,11 @@ def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:
     )
 
 
-def test_each_way_of_an_append_is_counted_once():
+def test_each_way_of_an_append_is_counted_once(engine):
     """Each append is counted once, whether it is small or large, and whether it is of a client or of this process.
 
     A refused append is not counted.
     """
-    engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     size = 0
     for text in ("a\n", "b\nc\n", "d" * 5000 + "\n"):
@@ -51,9 +49,8 @@ def test_each_way_of_an_append_is_counted_once():
     assert 4 == appended(engine.counts, "orders")[0]
 
 
-def test_bytes_that_readers_were_given_are_counted():
+def test_bytes_that_readers_were_given_are_counted(engine):
     """The bytes of a batch are counted each time the batch is read."""
-    engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     append_lines(partition, "a\nb\n")
     size = partition.summary().log_bytes
@@ -63,9 +60,8 @@ def test_bytes_that_readers_were_given_are_counted():
     assert 2 * size == engine.counts.by_topic()["orders"].reads.size_bytes
 
 
-def test_rolls_and_flushes_are_counted():
+def test_rolls_and_flushes_are_counted(engine):
     """Each roll is counted. A flush of a log is counted once, and only if there is something to sync."""
-    engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
     for number in range(8):
         append_lines(partition, f"{number}" * 60 + "\n")
@@ -76,10 +72,8 @@ def test_rolls_and_flushes_are_counted():
     assert before + 1 == sum(engine.counts.flushes.buckets)
 
 
-def test_a_cleaning_is_counted_with_what_it_made_free():
+def test_a_cleaning_is_counted_with_what_it_made_free(engine, clock):
     """A cleaning is counted with the bytes that it freed."""
-    clock = ManualClock()
-    engine = engine_on(SimulatedDisk(), clock=clock)
     overrides = {**TINY_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     partition = engine.create_topic("prices", overrides=overrides).partitions()[0]
     for number in range(12):
@@ -129,9 +123,8 @@ def test_beyond_the_bound_topics_are_counted_together():
     assert {"a": 1, "b": 2, OTHERS: 7} == {name: one.records for name, one in counts.by_topic().items()}
 
 
-def test_no_sum_goes_back_when_a_topic_is_deleted():
+def test_no_sum_goes_back_when_a_topic_is_deleted(engine):
     """The counts of a deleted topic are added to OTHERS, and a new topic of its name starts at 0."""
-    engine = engine_on(SimulatedDisk())
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     engine.delete_topic("orders")
     append_lines(engine.create_topic("orders").partitions()[0], "c\n")

@@ -21,11 +21,6 @@ from topicfs.storage.model import Offset, TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def orders(engine: EmbeddedEngine) -> Log:
     partition = engine.partition(*ORDERS)
     assert isinstance(partition, Log)

@@ -146,20 +146,13 @@ def test_epoch_for_offset(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_start(
     disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Row 145: entries that start at or below the new start become a single entry at the new start.
+    """Rows 74 and 145: entries that start at or below the new start become a single entry at the new start.
 
     The latest entry always stays.
     """
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(Offset(start_offset))
     assert expected == list(epochs.entries)
-
-
-def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
-    """Row 74: with the new log start 5, the entries (epoch, offset) (0,0) (1,7) (2,10) become (0,5) (1,7) (2,10)."""
-    epochs = opened(disk, (0, 0), (1, 7), (2, 10))
-    epochs.truncate_from_start(Offset(5))
-    assert ((0, 5), (1, 7), (2, 10)) == epochs.entries
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from tests.doubles.engines import append_lines, engine_on, listing
+from tests.doubles.engines import append_lines, listing
 from tests.doubles.logs import filled
-from tests.doubles.manual_clock import ManualClock
-from tests.doubles.simulated_disk import SimulatedDisk
 
 TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 
@@ -26,10 +24,8 @@ def test_deleted_segments_go_after_their_delay():
     assert [] == on_disk.temporary_files()
 
 
-def test_deleted_partitions_go_after_their_topics_delay():
+def test_deleted_partitions_go_after_their_topics_delay(disk, engine, clock):
     """A deleted partition is removed after its topic's own delay, even if this delay is longer than the default."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={"file.delete.delay.ms": "90000"})
     engine.delete_topic("t")
     clock.advance(-TEN_DAYS_MS)
@@ -43,10 +39,8 @@ def test_deleted_partitions_go_after_their_topics_delay():
     engine.close()
 
 
-def test_unflushed_records_are_due():
+def test_unflushed_records_are_due(engine, clock):
     """If the last flush appears to be in the future, a flush by flush.ms is due immediately."""
-    disk, clock = SimulatedDisk(), ManualClock()
-    engine = engine_on(disk, clock=clock)
     log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]
     append_lines(log, "a\n")
     log.appender.flush_if_due(clock())

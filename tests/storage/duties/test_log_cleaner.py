@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from topicfs.storage.compaction.selection import CleaningPlan
 from topicfs.storage.duties import log_cleaner
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager, open_engine
-from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
+from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +51,8 @@ def clean(engine: LogManager, clock: ManualClock) -> None:
     engine.maintenance(clock())
 
 
-def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
+def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, engine, clock):
     """A cleaning keeps each key's newest record and the active segment, and writes the checkpoint."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     active = log.chain.active.base_offset
     clock.advance(BACKOFF_MS - 1)
@@ -63,9 +64,8 @@ def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
     assert (log.parts.first_dirty_offset, engine.warnings) == (active, ())
 
 
-def test_the_checkpoint_outlives_a_restart(disk, clock):
+def test_the_checkpoint_outlives_a_restart(disk, engine, clock):
     """A second engine continues at the checkpoint, and cleans no record twice."""
-    engine = engine_on(disk, clock=clock)
     active = topic(engine, "t", 9).chain.active.base_offset
     clean(engine, clock)
     engine.close()
@@ -77,9 +77,8 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
 
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
-def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
+def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, engine, clock, line, caplog):
     """Row 119: if a checkpoint is outside of the log, opening drops it, and cleaning starts from the log start."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete")
     log.delete_records(Offset(1))
     engine.close()
@@ -93,21 +92,8 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
     assert opened.rewrites > 0
 
 
-def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
-    """A malformed checkpoint counts as empty, with a warning, and is written again."""
-    engine = engine_on(disk, clock=clock)
-    topic(engine, "t", 9)
-    engine.close()
-    disk.write_bytes(CHECKPOINT, b"garbage\n")
-    again = engine_on(disk, clock=clock)
-    assert "treated as empty" in again.warnings[0]
-    clean(again, clock)
-    assert disk.read_bytes(CHECKPOINT).startswith(b"0\n1\nt 0 ")
-
-
-def test_truncation_lowers_the_checkpoint(disk, clock):
+def test_truncation_lowers_the_checkpoint(disk, engine, clock):
     """A truncation lowers the checkpoint, so that later records are dirty."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     clean(engine, clock)
     log.replacer.truncate_to(Offset(4))
@@ -116,9 +102,8 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
     assert b"0\n1\nt 0 4\n" == disk.read_bytes(CHECKPOINT)
 
 
-def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
+def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, engine, clock):
     """If a follower truncates its log during a cleaning, the checkpoint is not above the log's end afterwards."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
     assert 2 == len(log.chain.segments)
     cancel = log.listen(lambda: (cancel(), log.replacer.truncate_to(Offset(1))))
@@ -127,12 +112,11 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
     assert b"0\n1\nt 0 1\n" == disk.read_bytes(CHECKPOINT)
 
 
-def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
+def test_a_deleted_topic_leaves_no_checkpoint(disk, engine, clock):
     """A deleted topic's line is removed from the checkpoint.
 
     So a new topic of the same name begins with all its records dirty.
     """
-    engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     clean(engine, clock)
     engine.delete_topic("t")
@@ -148,9 +132,8 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
-def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
+def test_the_dirtiest_log_is_first(engine, clock, caplog, most, less):
     """Logs are cleaned in the order of their cleanable ratio. A log below the minimum ratio is not cleaned."""
-    engine = engine_on(disk, clock=clock)
     half = topic(engine, less, 12, keys=12)
     topic(engine, most, 9)
     clean(engine, clock)
@@ -165,9 +148,8 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
     assert 0 == idle.rewrites
 
 
-def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
+def test_overdue_records_are_cleaned_whatever_the_ratio(engine, clock, caplog):
     """A record older than max.compaction.lag.ms makes a log due, whatever its ratio is."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, min_cleanable_dirty_ratio="1", max_compaction_lag_ms=60_000)
     clean(engine, clock)
     assert 0 == log.rewrites
@@ -177,9 +159,8 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
     assert "max.compaction.lag.ms has passed" in caplog.text
 
 
-def test_each_cleaning_leaves_one_line(disk, clock, caplog):
+def test_each_cleaning_leaves_one_line(engine, clock, caplog):
     """A cleaning logs one line with the partition, offsets, reason, segments, records, bytes and time."""
-    engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
         clean(engine, clock)
@@ -191,9 +172,8 @@ def test_each_cleaning_leaves_one_line(disk, clock, caplog):
     )
 
 
-def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog):
+def test_rolls_deletions_and_truncations_leave_one_line_each(engine, clock, caplog):
     """Each roll, deletion and truncation logs one line with the segment, reason, bytes and time."""
-    engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
     log = engine.partition("t", 0)
     with caplog.at_level(logging.INFO, "topicfs.storage.log"):
@@ -209,9 +189,8 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
     ]
 
 
-def test_a_damaged_log_is_reported_once_and_the_others_go_on(disk, clock):
+def test_a_damaged_log_is_reported_once_and_the_others_go_on(disk, engine, clock):
     """A damaged log causes one warning, and is not cleaned until it is loaded again. Other logs are cleaned."""
-    engine = engine_on(disk, clock=clock)
     bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
     path = bad.directory / "00000000000000000002.log"
     data = bytearray(disk.read_bytes(path))
@@ -231,9 +210,8 @@ def names(disk: SimulatedDisk, log: Log) -> list[str]:
     return [entry.name for entry in disk.list_directory(log.directory)]
 
 
-def test_a_failing_disk_is_reported_once_and_tried_again(disk, clock):
+def test_a_failing_disk_is_reported_once_and_tried_again(disk, engine, clock):
     """A failing disk causes one warning per reason. The log is cleaned when the disk works again."""
-    engine = engine_on(disk, clock=clock)
     log, other = topic(engine, "a", 9), topic(engine, "b", 9)
     for _ in range(2):
         disk.fail("rename", suffix="a-0/00000000000000000000.log.cleaned")
@@ -245,9 +223,8 @@ def test_a_failing_disk_is_reported_once_and_tried_again(disk, clock):
     assert log.rewrites > 0
 
 
-def test_an_offline_log_is_left_alone(disk, clock):
+def test_an_offline_log_is_left_alone(engine, clock):
     """An offline log is not cleaned and causes no warning."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     log.parts.mark_offline("for the test")
     clean(engine, clock)
@@ -265,12 +242,11 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
     assert 9 == log.log_start_offset
 
 
-def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
+def test_compacted_topics_get_their_retention_after_each_round(engine, clock):
     """A round of cleaning also applies retention to compacted topics.
 
     Only topics with cleanup.policy=compact,delete lose records by age.
     """
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)
     clean(engine, clock)
@@ -278,25 +254,13 @@ def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
     assert [0] == [segment.size_bytes for segment in log.segments()]
 
 
-def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
+def test_the_log_start_releases_segments_of_compacted_topics(engine, clock):
     """Segments below the log start are deleted under any policy (kafka-storage.md#retention)."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", min_cleanable_dirty_ratio="1")
     log.delete_records(Offset(7))
     engine.alter_config("t", {"cleanup.policy": "compact"})
     clean(engine, clock)
     assert log.segments()[0].end_offset > 7
-
-
-def test_undecided_transactions_wait(disk, clock):
-    """Row 120: the segment with the last stable offset is not cleaned, and later segments are not cleaned either."""
-    engine = engine_on(disk, clock=clock)
-    log = topic(engine, "t", 3)
-    put(log, b"x", b"1", producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
-    for number in range(6):
-        put(log, b"k", b"%060d" % number)
-    clean(engine, clock)
-    assert 2 == log.parts.first_dirty_offset
 
 
 def test_a_batch_with_more_keys_than_the_buffer_is_reported(disk, clock):
@@ -320,9 +284,8 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
     assert len([offset for offset in offsets_of(log) if offset < active]) <= 10
 
 
-def test_status_tells_what_is_left_to_clean(disk, clock):
+def test_status_tells_what_is_left_to_clean(engine, clock):
     """`status` has the first dirty offset and the cleanable ratio. Both are None if the topic is not compacted."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     assert (0, 1.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
     clean(engine, clock)
@@ -331,9 +294,8 @@ def test_status_tells_what_is_left_to_clean(disk, clock):
     assert (None, None) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
 
 
-def test_status_tells_the_last_flush(disk, clock):
+def test_status_tells_the_last_flush(engine, clock):
     """`status` has the time of the last flush, and before the first flush the time of opening."""
-    engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 1)
     opened = log.status().last_flush
     clock.advance(77)
@@ -341,85 +303,73 @@ def test_status_tells_the_last_flush(disk, clock):
     assert log.status().last_flush == opened + 77
 
 
-class Gate:
-    """Blocks a cleaning before its first window until `open` is set."""
+@contextmanager
+def cleaning(engine: LogManager, clock: ManualClock) -> Iterator[None]:
+    """Let a cleaning in another thread stop before its first window. After the block, let it continue to its end."""
+    reached, goes_on = threading.Event(), threading.Event()
+    real = log_cleaner.clean
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reached, self.open = threading.Event(), threading.Event()
-        real = log_cleaner.clean
+    def gated(log: Log, plan: CleaningPlan, **settings):
+        reached.set()
+        assert goes_on.wait(30)
+        return real(log, plan, **settings)
 
-        def gated(log: Log, plan: CleaningPlan, **settings):
-            self.reached.set()
-            assert self.open.wait(30)
-            return real(log, plan, **settings)
-
-        monkeypatch.setattr(log_cleaner, "clean", gated)
-
-
-def beside_a_cleaning(engine: LogManager, clock: ManualClock, gate: Gate) -> threading.Thread:
     thread = threading.Thread(target=clean, args=(engine, clock))
-    thread.start()
-    assert gate.reached.wait(30)
-    return thread
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log_cleaner, "clean", gated)
+        thread.start()
+        assert reached.wait(30)
+        try:
+            yield
+        finally:
+            goes_on.set()
+            thread.join()
 
 
-def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monkeypatch):
+def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, engine, clock):
     """During a cleaning other threads append and do other duties, but begin no other cleaning."""
-    engine = engine_on(disk, clock=clock)
-    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
-    thread = beside_a_cleaning(engine, clock, gate)
-    assert 9 == put(log, b"k0", b"new")
-    log.sync()
-    clock.advance(100_000)
-    engine.maintenance(clock())
-    assert b"0\n1\nt 0 10\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
-    assert 0 == log.rewrites
-    gate.open.set()
-    thread.join()
+    log = topic(engine, "t", 9)
+    with cleaning(engine, clock):
+        assert 9 == put(log, b"k0", b"new")
+        log.sync()
+        clock.advance(100_000)
+        engine.maintenance(clock())
+        assert b"0\n1\nt 0 10\n" == disk.read_bytes(DATA / "recovery-point-offset-checkpoint")
+        assert 0 == log.rewrites
     assert log.rewrites > 0
     assert 9 == offsets_of(log)[-1]
 
 
-def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
+def test_retention_waits_for_a_cleaning(engine, clock):
     """Retention does not delete segments that a cleaning is replacing, even if the policy has changed."""
-    engine = engine_on(disk, clock=clock)
-    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
-    thread = beside_a_cleaning(engine, clock, gate)
-    engine.alter_config("t", {"cleanup.policy": "delete", "retention.ms": "1"})
-    clock.advance(400_000)
-    engine.maintenance(clock())
-    assert 0 == log.log_start_offset
-    gate.open.set()
-    thread.join()
+    log = topic(engine, "t", 9)
+    with cleaning(engine, clock):
+        engine.alter_config("t", {"cleanup.policy": "delete", "retention.ms": "1"})
+        clock.advance(400_000)
+        engine.maintenance(clock())
+        assert 0 == log.log_start_offset
     clock.advance(400_000)
     engine.maintenance(clock())
     assert 9 == log.log_start_offset
 
 
-def test_close_ends_a_cleaning(disk, clock, monkeypatch):
+def test_close_ends_a_cleaning(disk, engine, clock):
     """`close` stops a cleaning at its next window. No temporary file and no warning is left."""
-    engine = engine_on(disk, clock=clock)
-    log, gate = topic(engine, "t", 9), Gate(monkeypatch)
-    thread = beside_a_cleaning(engine, clock, gate)
-    closing = threading.Thread(target=engine.close)
-    closing.start()
-    wait_until(engine._services.cleaner._stopping.is_set, "the close has asked the cleaning to stop")
-    gate.open.set()
-    for one in (thread, closing):
-        one.join()
+    log, closing = topic(engine, "t", 9), threading.Thread(target=engine.close)
+    with cleaning(engine, clock):
+        closing.start()
+        wait_until(engine._services.cleaner._stopping.is_set, "the close has asked the cleaning to stop")
+    closing.join()
     assert (0, ()) == (log.rewrites, engine.warnings)
     assert [] == [name for name in names(disk, log) if name.endswith(".cleaned")]
     assert offsets_of(engine_on(disk, clock=clock).partition("t", 0)) == list(range(9))
 
 
-def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
+def test_deleting_a_topic_ends_its_cleaning(engine, clock):
     """Deleting a topic stops its cleaning without a warning."""
-    engine = engine_on(disk, clock=clock)
-    _, gate = topic(engine, "t", 9), Gate(monkeypatch)
-    thread = beside_a_cleaning(engine, clock, gate)
-    engine.delete_topic("t")
-    gate.open.set()
-    thread.join()
+    topic(engine, "t", 9)
+    with cleaning(engine, clock):
+        engine.delete_topic("t")
     assert ((), {}) == (engine.warnings, dict(engine.topics()))
 
 

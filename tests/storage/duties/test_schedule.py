@@ -152,27 +152,6 @@ def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualCl
     assert [] == log_files(disk, ".deleted")
 
 
-def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 71: a segment is deleted only if the other segments still have retention.bytes."""
-    engine, partition = topic_of(disk, clock, 20, {"retention.bytes": "700"})
-    run_everything(engine, clock)
-    sizes = [segment.size_bytes for segment in partition.segments()]
-    assert sum(sizes) >= 700 > sum(sizes) - sizes[0]
-    assert 20 == partition.offsets().log_end_offset
-    assert len(read_lines(partition)) == 20 - bases(partition)[0]
-
-
-def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A segment is kept for as long as its newest record is younger than the limit."""
-    engine, partition = topic_of(disk, clock, 3, {"retention.ms": "3600000"})
-    clock.advance(3_000_000)
-    for _ in range(4):
-        append_lines(partition, LINE, timestamp=clock())
-    before = bases(partition)
-    run_everything(engine, clock, after_ms=700_000)
-    assert bases(partition)[0] == before[1]
-
-
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Row 72: segments below the log start are deleted, even if no retention is set.
 
@@ -207,14 +186,6 @@ def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> N
     with pytest.raises(PolicyViolationError):
         partition.delete_records(Offset(1))
     assert 0 == partition.offsets().log_start_offset
-
-
-def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """With an empty cleanup.policy only DeleteRecords removes segments."""
-    engine, partition = topic_of(disk, clock, 7, {"cleanup.policy": "", "retention.ms": "0"})
-    before = bases(partition)
-    run_everything(engine, clock)
-    assert before == bases(partition)
 
 
 def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock) -> None:

@@ -19,11 +19,6 @@ LINE = "x" * 50 + "\n"
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
     """An engine with nine records in tiny segments, none of them old enough for retention."""
     engine = engine_on(disk, clock=clock)

@@ -16,7 +16,7 @@ from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError, StorageError
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import LogManager, Machine, open_engine
 from topicfs.storage.model import Offset
 
 
@@ -45,9 +45,8 @@ def test_missing_directory_id_is_added(disk: SimulatedDisk) -> None:
     decode_id(meta.directory_id or "")
 
 
-def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
+def test_records_and_settings_survive_a_restart(disk: SimulatedDisk, engine: LogManager) -> None:
     """Records, settings and topic ID are the same after a restart."""
-    engine = engine_on(disk)
     topic = engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "2000"})
     append_lines(engine.partition("orders", 1), "one\ntwo\n")
     engine.close()
@@ -59,9 +58,8 @@ def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
     assert () == again.warnings
 
 
-def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> None:
+def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk, engine: LogManager) -> None:
     """After a kill the next start recovers all records that were written."""
-    engine = engine_on(disk)
     engine.create_topic("orders")
     append_lines(engine.partition("orders", 0), "one\ntwo\n")
     again = engine_on(disk)
@@ -80,9 +78,8 @@ def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
     assert ".kafka_cleanshutdown" in listing(disk)
 
 
-def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
+def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk, engine: LogManager) -> None:
     """A close writes recovery points, high watermarks, and log starts inside a segment."""
-    engine = engine_on(disk)
     engine.create_topic("a")
     engine.create_topic("b")
     append_lines(engine.partition("a", 0), "1\n2\n3\n")
@@ -158,9 +155,8 @@ def test_settings_of_a_topic_created_again_by_someone_else_are_dropped(disk: Sim
     assert "created again" in engine.warnings[0]
 
 
-def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
+def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk, engine: LogManager) -> None:
     """If all directories of a topic were removed, its settings are dropped with a warning."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()
     disk.rename(DATA / "t-0", Path("/elsewhere"))
@@ -170,10 +166,9 @@ def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
     assert {} == json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"]
 
 
-@pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
-def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) -> None:
+@pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication", "cleaner"])
+def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, engine: LogManager, name: str) -> None:
     """A malformed checkpoint counts as empty, with a warning, as in a broker."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
     engine.close()
@@ -205,9 +200,8 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
     assert before == disk.tree()
 
 
-def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk) -> None:
+def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk, engine: LogManager) -> None:
     """An invalid setting stays in the settings file, a warning names the setting, and the topic is opened."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()
     registry = disk.read_bytes(DATA / "topicfs.topics")
@@ -218,9 +212,8 @@ def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk) -> N
     assert "retention.ms=never" in engine.warnings[0]
 
 
-def test_closed_engine_changes_nothing(disk: SimulatedDisk) -> None:
+def test_closed_engine_changes_nothing(disk: SimulatedDisk, engine: LogManager) -> None:
     """A call on a closed engine raises an error, and maintenance does nothing."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()
     before = disk.tree()

@@ -18,13 +18,13 @@ from topicfs.storage.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Offset
 from topicfs.storage.topics.registry import PendingChange, TopicEntry
 
 
-def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
+def test_topic_is_made_with_its_partitions(disk: SimulatedDisk, engine: LogManager) -> None:
     """A new topic has its directories, topic IDs and overrides."""
-    engine = engine_on(disk)
     topic = engine.create_topic("orders", partitions=2, overrides={"segment.ms": "5000"})
     assert [0, 1] == list(topic.partitions())
     assert {"retention.ms": "-1", "segment.ms": "5000"} == topic.overrides
@@ -36,9 +36,8 @@ def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
     assert not topic.internal
 
 
-def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> None:
+def test_kafkas_own_topics_are_made_as_kafka_makes_them(engine: LogManager) -> None:
     """Kafka's internal topics are compacted, unless the given overrides set another policy."""
-    engine = engine_on(disk)
     topic = engine.create_topic("__consumer_offsets", partitions=2, overrides={"segment.bytes": "2000000"})
     assert topic.internal
     assert {
@@ -48,9 +47,8 @@ def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> 
     } == topic.overrides
 
 
-def test_topic_is_made_with_a_given_id(disk: SimulatedDisk) -> None:
+def test_topic_is_made_with_a_given_id(disk: SimulatedDisk, engine: LogManager) -> None:
     """A topic can be created with a given ID, which stays after a restart."""
-    engine = engine_on(disk)
     topic = engine.create_topic("copy", topic_id="1EvPSKI_SvihSIy3lMKMvg")
     assert "1EvPSKI_SvihSIy3lMKMvg" == topic.topic_id
     assert b"topic_id: 1EvPSKI_SvihSIy3lMKMvg" in disk.read_bytes(DATA / "copy-0" / "partition.metadata")
@@ -77,9 +75,8 @@ def test_ids_that_no_new_topic_can_have(disk: SimulatedDisk, topic_id: str, reas
     assert ["first"] == list(engine.topics())
 
 
-def test_the_id_of_an_unfinished_attempt_is_not_replaced(disk: SimulatedDisk) -> None:
+def test_the_id_of_an_unfinished_attempt_is_not_replaced(engine: LogManager) -> None:
     """A topic whose creation is unfinished can be created only with the same ID."""
-    engine = engine_on(disk)
     registry = engine._registry
     registry.put({"orders": TopicEntry("1EvPSKI_SvihSIy3lMKMvg", {}, PendingChange.CREATE)})
     with pytest.raises(
@@ -122,9 +119,8 @@ def test_bad_settings_change_nothing(disk: SimulatedDisk, partitions: int, overr
     assert {} == engine.topics()
 
 
-def test_partitions_are_added(disk: SimulatedDisk) -> None:
+def test_partitions_are_added(disk: SimulatedDisk, engine: LogManager) -> None:
     """Partitions are added up to the total, with the topic's ID and settings. A smaller total changes nothing."""
-    engine = engine_on(disk)
     topic = engine.create_topic("t", overrides={"max.message.bytes": "99"})
     append_lines(engine.partition("t", 0), "x\n")
     engine.add_partitions("t", total=3)
@@ -136,9 +132,8 @@ def test_partitions_are_added(disk: SimulatedDisk) -> None:
     assert [0, 1, 2] == list(engine_on(disk).topic("t").partitions())
 
 
-def test_holes_among_partitions_are_filled(disk: SimulatedDisk) -> None:
+def test_holes_among_partitions_are_filled(disk: SimulatedDisk, engine: LogManager) -> None:
     """Adding partitions also creates partitions whose numbers are missing."""
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=3)
     engine.close()
     disk.rename(DATA / "t-1", Path("/elsewhere"))
@@ -148,9 +143,8 @@ def test_holes_among_partitions_are_filled(disk: SimulatedDisk) -> None:
     assert [0, 1, 2] == list(engine.topic("t").partitions())
 
 
-def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
+def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk, engine: LogManager) -> None:
     """Valid changes take effect in all partitions and on disk. One invalid change refuses all changes."""
-    engine = engine_on(disk)
     topic = engine.create_topic("t", partitions=2)
     engine.alter_config("t", {"retention.ms": None, "max.message.bytes": "77"})
     assert {"max.message.bytes": "77"} == topic.overrides
@@ -164,9 +158,8 @@ def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
     assert {"max.message.bytes": "77"} == engine_on(disk).topic("t").overrides
 
 
-def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> None:
+def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk, engine: LogManager) -> None:
     """If the settings cannot be written, they stay as they were, even in memory."""
-    engine = engine_on(disk)
     topic = engine.create_topic("t")
     disk.fail("write_bytes", suffix=".tmp")
     with pytest.raises(OSError, match="topicfs"):
@@ -199,9 +192,8 @@ def test_deleted_topic_is_gone_at_once_and_its_files_later(disk: SimulatedDisk) 
     assert "u-0" in listing(disk)
 
 
-def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk) -> None:
+def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk, engine: LogManager) -> None:
     """A deleted topic's checkpoint lines are removed, so that a new topic does not start at the old offsets."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "1\n2\n3\n")
     engine.partition("t", 0).delete_records(Offset(2))
@@ -243,9 +235,8 @@ def test_directory_that_cannot_be_removed_is_tried_again(disk: SimulatedDisk) ->
     assert [] == [name for name in listing(disk) if name.endswith("-delete")]
 
 
-def test_unknown_topics_and_partitions(disk: SimulatedDisk) -> None:
+def test_unknown_topics_and_partitions(engine: LogManager) -> None:
     """Each call for an unknown topic or partition raises UnknownTopicError."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     for ask in (
         lambda: engine.topic("x"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.engines import append_lines, engine_on
+from tests.doubles.engines import append_lines
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.errors import PartitionGoneError
+from topicfs.storage.manager import LogManager
 
 
-def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
+def test_listeners_hear_of_topics_and_partitions(engine: LogManager) -> None:
     """A listener is called when topics or partitions change, but not for settings, and not after it is cancelled."""
-    engine = engine_on(disk)
     heard: list[list[str]] = []
     cancel = engine.listen(
         lambda: heard.append([f"{name}:{len(topic.partitions())}" for name, topic in engine.topics().items()])
@@ -28,10 +28,9 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
 
 
 def test_whoever_waits_for_a_deleted_partition_is_woken(
-    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+    engine: LogManager, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When the listener of a deleted partition is called, the topic is already gone. No error is logged."""
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     heard: list[list[str]] = []
     for partition in engine.topic("t").partitions().values():
@@ -41,9 +40,8 @@ def test_whoever_waits_for_a_deleted_partition_is_woken(
     assert [] == [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
+def test_whoever_waits_for_a_reopened_partition_is_woken(engine: LogManager) -> None:
     """When the listener of a reopened partition is called, the engine already returns the new partition."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
     heard = []
@@ -52,9 +50,8 @@ def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) ->
     assert [True] == heard
 
 
-def test_a_listener_that_was_added_twice_is_ended_once():
+def test_a_listener_that_was_added_twice_is_ended_once(engine):
     """If a listener was added twice, it is called until both registrations are cancelled."""
-    engine = engine_on(SimulatedDisk())
     told = []
 
     def listener() -> None:
@@ -70,9 +67,8 @@ def test_a_listener_that_was_added_twice_is_ended_once():
     assert [1, 1, 2] == told
 
 
-def test_a_deletion_that_fails_half_way_ends_every_partition(disk: SimulatedDisk) -> None:
+def test_a_deletion_that_fails_half_way_ends_every_partition(disk: SimulatedDisk, engine: LogManager) -> None:
     """If renaming a directory fails, the topic is gone nevertheless: listeners are called, appends are refused."""
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     partitions = list(engine.topic("t").partitions().values())
     heard: list[list[str]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,8 @@ class WatchedDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
 
 
-def test_all_files_are_written_before_the_first_sync() -> None:
+def test_all_files_are_written_before_the_first_sync(disk: SimulatedDisk, engine: LogManager) -> None:
     """All files are written before the first sync, so that one journal flush stores many of them."""
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
     engine.create_topic("t")
     disk.calls.clear()
     engine.add_partitions("t", total=COUNT)
@@ -43,24 +42,23 @@ def test_all_files_are_written_before_the_first_sync() -> None:
     assert max(written) < min(flushed)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [COUNT, SYNC_DISK_ABOVE + 1], ids=["many", "very many"])
+def test_partitions_that_were_made_survive_a_loss_of_power(
+    disk: SimulatedDisk, engine: LogManager, count: int
+) -> None:
     """New partitions survive a power loss with their topic's ID."""
-    disk = SimulatedDisk(seed=seed)
-    engine = engine_on(disk)
-    topic = engine.create_topic("t", partitions=COUNT)
+    topic = engine.create_topic("t", partitions=count)
     disk.crash(keep=0.0)
     again = engine_on(disk)
     states = {one.status().state for one in again.topic("t").partitions().values()}
-    assert ({"online"}, COUNT) == (states, len(again.topic("t").partitions()))
+    assert ({"online"}, count) == (states, len(again.topic("t").partitions()))
     assert topic.topic_id == again.topic("t").topic_id
-    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{COUNT - 1}" / "partition.metadata")
+    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{count - 1}" / "partition.metadata")
 
 
-def test_very_many_partitions_need_two_syncs_of_the_disk() -> None:
+def test_very_many_partitions_need_two_syncs_of_the_disk(disk: SimulatedDisk, engine: LogManager) -> None:
     """More than SYNC_DISK_ABOVE new partitions need two syncs of the whole disk: for contents and for names."""
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
     engine.create_topic("t")
     disk.calls.clear()
     engine.add_partitions("t", total=SYNC_DISK_ABOVE + 2)
@@ -74,40 +72,32 @@ def test_very_many_partitions_need_two_syncs_of_the_disk() -> None:
 
 
 @pytest.mark.slow
-def test_very_many_survive_a_loss_of_power() -> None:
-    """More than SYNC_DISK_ABOVE partitions survive a power loss with their topic's ID."""
-    disk = SimulatedDisk()
-    topic = engine_on(disk).create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
-    disk.crash(keep=0.0)
-    again = engine_on(disk)
-    assert {"online"} == {one.status().state for one in again.topic("t").partitions().values()}
-    assert (topic.topic_id, SYNC_DISK_ABOVE + 1) == (
-        again.topic("t").topic_id,
-        len(again.topic("t").partitions()),
-    )
-    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{SYNC_DISK_ABOVE}" / "partition.metadata")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("works", [0, 1])
-def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
-    """If the disk cannot be synced, no partition is left. When the disk works again, the partitions can be created."""
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
-    disk.fail("sync_all", after=works)
+@pytest.mark.parametrize(
+    ("count", "failure"),
+    [
+        pytest.param(COUNT, {"operation": "sync", "after": COUNT // 2, "suffix": ".metadata.tmp"}, id="sync"),
+        pytest.param(SYNC_DISK_ABOVE + 1, {"operation": "sync_all"}, id="first sync of the disk"),
+        pytest.param(
+            SYNC_DISK_ABOVE + 1, {"operation": "sync_all", "after": 1}, id="second sync of the disk"
+        ),
+    ],
+)
+def test_partitions_that_cannot_be_flushed_leave_none(
+    disk: SimulatedDisk, engine: LogManager, count: int, failure: dict[str, Any]
+) -> None:
+    """If one of many partitions cannot be created, none is left. When the disk works, all can be created."""
+    disk.fail(**failure)
     with pytest.raises(OSError, match="Input/output error"):
-        engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
+        engine.create_topic("t", partitions=count)
     assert [] == [entry.name for entry in disk.list_directory(DATA) if entry.is_directory]
-    assert SYNC_DISK_ABOVE + 1 == len(engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1).partitions())
+    assert count == len(engine.create_topic("t", partitions=count).partitions())
 
 
-def test_new_partitions_are_closed_without_writes() -> None:
+def test_new_partitions_are_closed_without_writes(disk: SimulatedDisk, engine: LogManager) -> None:
     """Closing new partitions writes nothing.
 
     A new partition is already stored in the same form as an empty log after a close.
     """
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     disk.calls.clear()
     engine.close()
@@ -140,17 +130,6 @@ def test_what_is_being_done_can_be_seen() -> None:
     with pytest.raises(OSError, match="u-0"):
         engine.create_topic("u", partitions=COUNT)
     assert None is engine.doing
-
-
-def test_a_partition_that_cannot_be_created_leaves_none() -> None:
-    """If one of many partitions cannot be created, none is left. When the disk works, all can be created."""
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
-    disk.fail("sync", after=COUNT // 2, suffix="partition.metadata.tmp")
-    with pytest.raises(OSError, match="Input/output error"):
-        engine.create_topic("t", partitions=COUNT)
-    assert [] == [entry.name for entry in disk.list_directory(DATA) if entry.is_directory]
-    assert COUNT == len(engine.create_topic("t", partitions=COUNT).partitions())
 
 
 @pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])

@@ -13,12 +13,12 @@ from topicfs.storage.errors import (
     PartitionOfflineError,
     SegmentDeletedError,
 )
+from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Offset, Timestamp
 
 
-def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
+def test_partition_of_another_topic_is_offline(disk: SimulatedDisk, engine: LogManager) -> None:
     """Row 64: a partition with another topic's ID is offline, and the other partitions are served."""
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     engine.close()
     disk.write_bytes(DATA / "t-1" / "partition.metadata", b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg")
@@ -31,9 +31,8 @@ def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
         append_lines(engine.partition("t", 1), "x\n")
 
 
-def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
+def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk, engine: LogManager) -> None:
     """Row 32: a damaged partition is offline until it is reopened. Its checkpoint lines stay; the close is unclean."""
-    engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     for number in (0, 1):
         append_lines(engine.partition("t", number), "x\ny\n")
@@ -64,9 +63,8 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
     assert "online" == engine.partition("t", 1).status().state
 
 
-def test_partition_whose_flush_failed_is_opened_again(disk: SimulatedDisk) -> None:
+def test_partition_whose_flush_failed_is_opened_again(disk: SimulatedDisk, engine: LogManager) -> None:
     """A partition whose flush failed refuses writes until it is reopened. It then continues at its recovery point."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
     append_lines(old, "x\n")
@@ -83,9 +81,8 @@ def test_partition_whose_flush_failed_is_opened_again(disk: SimulatedDisk) -> No
         append_lines(old, "y\n")
 
 
-def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDisk) -> None:
+def test_a_partition_that_is_opened_again_keeps_its_log_start(engine: LogManager) -> None:
     """Reopening keeps a log start that no checkpoint has yet."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\ny\nz\n")
     engine.partition("t", 0).delete_records(Offset(2))
@@ -93,9 +90,8 @@ def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDis
     assert (2, ["z"]) == (again.log_start_offset, read_lines(again))
 
 
-def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
+def test_a_replaced_log_writes_no_file(disk: SimulatedDisk, engine: LogManager) -> None:
     """Background work that waits for a replaced log writes nothing, because the files may belong to a new topic."""
-    engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
     engine.close()
@@ -112,12 +108,11 @@ def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
     assert before == disk.read_bytes(epochs)
 
 
-def test_a_replaced_log_cannot_be_read(disk: SimulatedDisk) -> None:
+def test_a_replaced_log_cannot_be_read(disk: SimulatedDisk, engine: LogManager) -> None:
     """A replaced log cannot be read, because its files may belong to a new log.
 
     If the replacement fails, the old log can be read.
     """
-    engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
     append_lines(old, "x\n")

@@ -44,6 +44,12 @@ def opened(disk: SimulatedDisk, clock: ManualClock, *, max_opened_at_start: int 
     )
 
 
+@pytest.fixture
+def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+    """An engine over the disk, which has opened no partition."""
+    return opened(disk, clock)
+
+
 def every(engine: LogManager) -> list[tuple[str, int, Partition]]:
     return [
         (name, number, partition)
@@ -96,9 +102,10 @@ def test_few_partitions_are_all_opened_at_the_start(disk: SimulatedDisk, clock: 
     disk.crash(keep=1.0)
 
 
-def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_a_partition_is_opened_when_it_is_asked_for(
+    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
+) -> None:
     """Only a requested partition is opened, and only once. Records and appends survive a restart."""
-    engine = opened(disk, clock)
     one = engine.partition("b", 1)
     assert ["b-1"] == open_now(engine)
     assert one is engine.topic("b").partitions()[1]
@@ -109,9 +116,8 @@ def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: 
     assert list(WHOLE) == open_now(engine)
 
 
-def test_names_and_numbers_open_no_partition(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_names_and_numbers_open_no_partition(engine: LogManager) -> None:
     """The number of partitions, and the number of each partition, are known without opening any partition."""
-    engine = opened(disk, clock)
     partitions = engine.topic("a").partitions()
     assert (3, True, False, [0, 1, 2]) == (
         len(partitions),
@@ -124,17 +130,17 @@ def test_names_and_numbers_open_no_partition(disk: SimulatedDisk, clock: ManualC
     assert [] == open_now(engine)
 
 
-def test_concurrent_requests_get_the_same_log(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_concurrent_requests_get_the_same_log(engine: LogManager) -> None:
     """Concurrent requests for a partition get the same log, because two logs would overwrite each other."""
-    engine = opened(disk, clock)
     with ThreadPoolExecutor(8) as threads:
         asked = list(threads.map(lambda _: engine.partition("a", 0), range(64)))
     assert {id(asked[0])} == {id(one) for one in asked}
 
 
-def test_checkpoint_lines_of_unopened_partitions_stay(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_checkpoint_lines_of_unopened_partitions_stay(
+    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
+) -> None:
     """Checkpoint lines of unopened partitions stay, and recovery after a kill uses these lines."""
-    engine = opened(disk, clock)
     partition = engine.partition("a", 1)
     append_lines(partition, "more\n")
     partition.sync()
@@ -221,19 +227,17 @@ def test_a_topic_that_someone_else_created_again_is_found_at_the_start(
     assert [f"a-{number}" for number in range(PARTITIONS)] == open_now(engine)
 
 
-def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
-    disk: SimulatedDisk, clock: ManualClock
-) -> None:
+def test_settings_that_were_altered_before_hold_for_what_is_opened_later(engine: LogManager) -> None:
     """Altered settings apply even to partitions that are opened later."""
-    engine = opened(disk, clock)
     first = engine.partition("a", 0)
     engine.alter_config("a", {"max.message.bytes": "5000"})
     assert [5000, 5000] == [first.config.max_message_bytes, engine.partition("a", 1).config.max_message_bytes]
 
 
-def test_topics_change_without_opening_partitions(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_topics_change_without_opening_partitions(
+    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
+) -> None:
     """Adding partitions and deleting topics works without opening the other partitions."""
-    engine = opened(disk, clock)
     engine.add_partitions("a", total=5)
     engine.delete_topic("b")
     assert ["a-3", "a-4"] == open_now(engine)
@@ -244,9 +248,8 @@ def test_topics_change_without_opening_partitions(disk: SimulatedDisk, clock: Ma
     assert {"a-0": ["a0"], "a-1": ["a1"], "a-2": ["a2"], "a-3": [], "a-4": []} == contents(engine)
 
 
-def test_after_the_close_no_partition_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_after_the_close_no_partition_is_opened(disk: SimulatedDisk, engine: LogManager) -> None:
     """After the close no partition is opened, because the directory belongs to the next owner."""
-    engine = opened(disk, clock)
     topic = engine.topic("a")
     engine.close()
     disk.calls.clear()
@@ -255,9 +258,8 @@ def test_after_the_close_no_partition_is_opened(disk: SimulatedDisk, clock: Manu
     assert [] == disk.calls
 
 
-def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_a_partition_is_reopened_though_nobody_asked_before(engine: LogManager) -> None:
     """`reopen_partition`, as `topics online` calls it, also opens a partition that nobody has used since the start."""
-    engine = opened(disk, clock)
     assert engine.reopen_partition("a", 2) is engine.partition("a", 2)
     assert ["a2"] == read_lines(engine.partition("a", 2))
 
@@ -300,9 +302,8 @@ def duties(engine: LogManager, clock: ManualClock, after_ms: int) -> None:
     engine.maintenance(clock())
 
 
-def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_idle_partitions_are_retained_by_time(engine: LogManager, clock: ManualClock) -> None:
     """Retention opens a partition only when the partition's first record is due."""
-    engine = opened(disk, clock)
     engine.alter_config("a", {"retention.ms": str(DAY_MS)})
     for _ in range(3):
         duties(engine, clock, 7 * HOUR_MS)
@@ -316,9 +317,10 @@ def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: Manual
     assert ["b0"] == read_lines(engine.partition("b", 0))
 
 
-def test_an_unchanged_directory_is_listed_once(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_an_unchanged_directory_is_listed_once(
+    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
+) -> None:
     """An unchanged directory is listed once, and again after its topic is altered."""
-    engine = opened(disk, clock)
     duties(engine, clock, HOUR_MS)
     disk.calls.clear()
     for _ in range(3):
@@ -394,16 +396,14 @@ def test_segments_before_the_log_start_go(clock: ManualClock) -> None:
     assert start == engine.partition("s", 1).segments()[0].base_offset
 
 
-def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_maintenance_that_a_person_asks_for_opens_all(engine: LogManager, clock: ManualClock) -> None:
     """`plan_maintenance` opens all partitions."""
-    engine = opened(disk, clock)
     engine.plan_maintenance(clock())
     assert list(WHOLE) == open_now(engine)
 
 
-def test_open_partitions_have_their_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_open_partitions_have_their_duties(engine: LogManager, clock: ManualClock) -> None:
     """Duties run for the open partitions while other partitions are unopened."""
-    engine = opened(disk, clock)
     partition = engine.partition("a", 0)
     append_lines(partition, "more\n", timestamp=clock())
     engine.alter_config("a", {"flush.ms": "1"})

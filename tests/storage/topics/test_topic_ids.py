@@ -7,6 +7,7 @@ import pytest
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.manager import LogManager
 
 METADATA = DATA / "t-0" / "partition.metadata"
 
@@ -28,10 +29,8 @@ def test_a_record_that_survives_has_its_topics_id(seed: int) -> None:
     assert read_lines(reopened.partition("t", 0)) in (["first"], *([[]] if not seed % 2 else []))
 
 
-def test_the_id_is_written_before_the_log_is() -> None:
+def test_the_id_is_written_before_the_log_is(disk: SimulatedDisk, engine: LogManager) -> None:
     """Row 64: the ID is renamed into place and synced before the first byte of a segment is written."""
-    disk = SimulatedDisk()
-    engine = engine_on(disk)
     append_lines(engine.create_topic("t").partitions()[0], "first\n")
     first_write = next(
         at for at, (call, path) in enumerate(disk.calls) if call == "pwrite" and path.endswith(".log")
