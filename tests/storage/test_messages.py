@@ -38,26 +38,25 @@ def test_a_line_of_the_log_is_one_line() -> None:
     assert all(line.isprintable() for line in traceback)
 
 
-def test_the_same_line_is_reported_less_and_less_often() -> None:
-    """A repeated line is reported immediately, after a minute, and then after pauses that double each time."""
+@pytest.mark.parametrize(
+    ("pause_ms", "expected"),
+    [
+        pytest.param(60_000, [0, 1, 3, 7, 15, 31], id="each minute"),
+        pytest.param(3_600_000, [*range(60)], id="each hour"),
+    ],
+)
+def test_the_same_line_is_reported_less_and_less_often(pause_ms: int, expected: list[int]) -> None:
+    """A repeated line is reported immediately, after a minute, and then after pauses that double each time.
+
+    The pauses are an hour at most.
+    """
     repeats = Repeats(kept=10)
     told = [
-        minute
-        for minute in range(60)
-        if repeats.count_repeat("full", ManualClock(minute * 60_000)(), newest_last=False)[1]
+        number
+        for number in range(60)
+        if repeats.count_repeat("full", ManualClock(number * pause_ms)(), newest_last=False)[1]
     ]
-    assert [0, 1, 3, 7, 15, 31] == told
-
-
-def test_the_pause_is_an_hour_at_most() -> None:
-    """A line that is repeated for days is reported once an hour."""
-    repeats = Repeats(kept=10)
-    told = [
-        hour
-        for hour in range(60)
-        if repeats.count_repeat("full", ManualClock(hour * 3_600_000)(), newest_last=False)[1]
-    ]
-    assert told == list(range(60))
+    assert expected == told
 
 
 def test_the_oldest_lines_go() -> None:

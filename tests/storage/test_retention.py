@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+import logging
 
 import pytest
 
+from tests.doubles.logs import filled
 from topicfs.storage import retention
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.log.life import LogLife, Role
-from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp, TopicPartition
+from topicfs.storage.log.life import Role
+from topicfs.storage.model import Offset, SegmentInfo, Timestamp
 
 NOW = Timestamp(1_700_000_000_000)
-FOREVER = TopicConfig(retention_ms=-1)
 NOTHING = retention.Decision((), roll_first=False)
 
 
@@ -115,13 +114,8 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
 def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
     """Row 73: a segment that ends above the high watermark stays."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
-    assert gone == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW).removed_segments
-    assert (
-        gone
-        == retention.decide_retention(
-            facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW
-        ).removed_segments
-    )
+    for config in (TopicConfig(retention_ms=1000), TopicConfig(retention_ms=-1, retention_bytes=0)):
+        assert gone == retention.decide_retention(facts, config, NOW).removed_segments
 
 
 def test_rules_follow_each_other() -> None:
@@ -143,63 +137,25 @@ def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> 
     assert NOTHING == retention.decide_retention(facts, config, NOW)
 
 
-def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) -> PartitionOffsets:
-    return PartitionOffsets(
-        Offset(log_start_offset),
-        Offset(high_watermark),
-        Offset(high_watermark),
-        Offset(log_end_offset),
-        Offset(0),
-        0,
-    )
-
-
-@dataclass
-class RecordingLog:
-    """A log that records the calls of retention."""
-
-    infos: list[SegmentInfo]
-    config: TopicConfig
-    asked: list[object] = field(default_factory=list)
-    role: Role = Role.ALONE
-
-    def __post_init__(self) -> None:
-        self.appender = self.replacer = self
-        self.parts = SimpleNamespace(life=LogLife(TopicPartition("orders", 0), read_only=False))
-        self.parts.life.take(self.role)
-
-    def offsets(self) -> PartitionOffsets:
-        end = self.infos[-1].end_offset
-        return offsets_of(0, end, end)
-
-    def segments(self) -> list[SegmentInfo]:
-        return self.infos
-
-    def roll(self, reason: str) -> None:
-        self.asked.append(f"roll: {reason}")
-
-    def delete_oldest_segments(self, count: int, reason: str) -> None:
-        self.asked.append((count, reason))
-
-
-def test_decision_is_carried_out_in_order() -> None:
+def test_decision_is_carried_out_in_order(caplog: pytest.LogCaptureFixture) -> None:
     """If all segments are due, retention first rolls the log. It then deletes segments, one reason after the other."""
-    log = RecordingLog(
-        segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
-    )
-    assert 3 == retention.apply_retention(log, NOW).removed_segments
-    assert ["roll: all segments deleted", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
+    log = filled(9, retention_bytes=450, retention_ms=1000).log
+    with caplog.at_level(logging.INFO, "topicfs.storage.log"):
+        assert 3 == retention.apply_retention(log, NOW).removed_segments
+    reasons = [line.split(": ")[2].split(";")[0] for line in caplog.messages]
+    assert ["all segments deleted", "retention.bytes=450", "retention.ms=1000"] == reasons
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
     """A follower does not roll by itself: it waits for its leader's roll, so that both have the same base offsets."""
-    log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
-    assert 0 == retention.apply_retention(log, NOW).removed_segments
-    assert [] == log.asked
+    on_disk = filled(3, retention_ms=1000)
+    on_disk.log.parts.life.take(Role.FOLLOWER)
+    assert 0 == retention.apply_retention(on_disk.log, NOW).removed_segments
+    assert [0] == on_disk.base_offsets()
 
 
-def test_retention_without_due_segments_does_not_call_the_log() -> None:
-    """If no segment is due, retention does not call the log."""
-    log = RecordingLog(segments_of(100, 100), FOREVER)
-    assert NOTHING == retention.apply_retention(log, NOW)
-    assert [] == log.asked
+def test_retention_without_due_segments_changes_nothing() -> None:
+    """If no segment is due, retention neither rolls the log nor deletes a segment."""
+    on_disk = filled(9, retention_ms=-1)
+    assert NOTHING == retention.apply_retention(on_disk.log, NOW)
+    assert [0, 3, 6] == on_disk.base_offsets()

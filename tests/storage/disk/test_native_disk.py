@@ -26,6 +26,12 @@ def disk():
     return NativeFileSystem()
 
 
+@pytest.fixture
+def file(disk, tmp_path):
+    """A new, empty file."""
+    return disk.open(tmp_path / "file", create=True)
+
+
 @contextmanager
 def size_limit(size: int) -> Iterator[None]:
     """Limit the size of files.
@@ -41,13 +47,12 @@ def size_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
+def test_a_write_that_comes_short_leaves_nothing(disk, file):
     """If only a part of a write fits, the write fails and the part is removed."""
-    file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 100)
     with size_limit(150), pytest.raises(OSError, match="too large"):
         file.append(b"b" * 100)
-    assert b"a" * 100 == disk.read_bytes(tmp_path / "log")
+    assert b"a" * 100 == disk.read_bytes(file.path)
 
 
 def test_an_error_after_opening_names_the_file(disk, tmp_path):
@@ -146,18 +151,16 @@ def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, mo
     assert b"new3456789" == file.pread(10, Position(0)) == file.map(10)
 
 
-def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
+def test_a_short_write_inside_a_file_cuts_nothing(file):
     """A failed write inside a file does not remove the bytes after the position of the write."""
-    file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 200)
     with size_limit(150), pytest.raises(OSError, match="too large"):
         file.pwrite(b"b" * 100, Position(100))
     assert 200 == file.size()
 
 
-def test_reads_come_short_only_at_the_end(disk, tmp_path):
+def test_reads_come_short_only_at_the_end(file):
     """A positioned read returns fewer bytes than requested only at the end of the file."""
-    file = disk.open(tmp_path / "log", create=True)
     file.append(b"0123456789")
     assert b"345" == file.pread(3, Position(3))
     assert b"89" == file.pread(10, Position(8))
@@ -187,23 +190,21 @@ def test_more_files_than_descriptors(tmp_path):
     assert 0 == descriptors_below(tmp_path)
 
 
-def test_a_mapping_outlives_its_file(disk, tmp_path):
+def test_a_mapping_outlives_its_file(disk, file):
     """A mapping shows later writes to its range, and stays readable after the file is closed and unlinked."""
-    file = disk.open(tmp_path / "index", create=True)
     file.truncate(100)
     mapping = file.map(10)
     file.pwrite(b"later", Position(2))
     assert b"\0\0later\0\0\0" == bytes(mapping)
     file.close()
-    disk.unlink(tmp_path / "index")
+    disk.unlink(file.path)
     assert b"\0\0later\0\0\0" == bytes(mapping)
     with pytest.raises(TypeError):
         mapping[0] = 1
 
 
-def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
+def test_a_mapping_longer_than_the_file_is_refused(file):
     """Mapping more bytes than the file has raises ValueError, because no page after the end may be read."""
-    file = disk.open(tmp_path / "index", create=True)
     file.truncate(10)
     assert 10 == len(file.map(10))
     assert b"" == file.map(0)
@@ -227,9 +228,8 @@ def test_a_mapping_of_a_truncated_file_stays_readable(disk, tmp_path):
             mapping[0] = 1
 
 
-def test_a_mapping_follows_truncation(disk, tmp_path):
+def test_a_mapping_follows_truncation(file):
     """A new mapping shows the new content after a file was truncated and has grown again."""
-    file = disk.open(tmp_path / "index", create=True)
     file.append(b"old old old")
     assert b"old" == file.map(3)
     file.truncate(0)

@@ -15,6 +15,11 @@ ROOT = Path("/")
 LOG = Path("/log")
 
 
+@pytest.fixture
+def file(disk):
+    return disk.open(LOG, create=True)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_synced_survives_a_crash(seed):
     """Content and names that were synced survive a crash.
@@ -90,10 +95,8 @@ def test_renames_survive_in_order():
             assert b"new" == disk.read_bytes(LOG)
 
 
-def test_a_full_disk_takes_nothing():
+def test_a_full_disk_takes_nothing(disk, file):
     """A write that does not fit changes nothing, and succeeds once there is room."""
-    disk = SimulatedDisk()
-    file = disk.open(LOG, create=True)
     disk.fill(1024)
     file.append(b"a" * 1024)
     with pytest.raises(OSError) as full:
@@ -105,9 +108,8 @@ def test_a_full_disk_takes_nothing():
     assert 1025 == file.size()
 
 
-def test_planned_failures_come_when_they_are_due():
+def test_planned_failures_come_when_they_are_due(disk):
     """A planned failure hits the n-th call of a kind on a matching path, as often as requested."""
-    disk = SimulatedDisk()
     file, other = disk.open(LOG, create=True), disk.open(Path("/other"), create=True)
     disk.fail("pwrite", after=1, times=2, suffix="log")
     file.append(b"1")
@@ -120,10 +122,8 @@ def test_planned_failures_come_when_they_are_due():
     assert b"13" == disk.read_bytes(LOG)
 
 
-def test_a_failed_sync_loses_what_it_should_have_written():
+def test_a_failed_sync_loses_what_it_should_have_written(disk, file):
     """After a failed sync, the next sync succeeds although the blocks of the failed sync are lost, as in Linux."""
-    disk = SimulatedDisk()
-    file = disk.open(LOG, create=True)
     file.sync()
     disk.sync_directory(ROOT)
     file.append(b"lost")
@@ -136,18 +136,15 @@ def test_a_failed_sync_loses_what_it_should_have_written():
     assert b"\0" * 4 == disk.read_bytes(LOG)
 
 
-def test_files_die_with_the_crash():
+def test_files_die_with_the_crash(disk, file):
     """A file opened before a crash cannot be used after it."""
-    disk = SimulatedDisk()
-    file = disk.open(LOG, create=True)
     disk.crash()
     with pytest.raises(CrashedError):
         file.pread(1, Position(0))
 
 
-def test_a_read_only_view_refuses_changes():
+def test_a_read_only_view_refuses_changes(disk):
     """A read-only view has the same content and refuses changes."""
-    disk = SimulatedDisk()
     disk.write_bytes(LOG, b"1")
     view = disk.read_only_view()
     assert b"1" == view.read_bytes(LOG)

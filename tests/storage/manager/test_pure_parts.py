@@ -143,11 +143,15 @@ def test_damaged_registry_is_corruption(data: bytes) -> None:
     assert DATA / "topicfs.topics" == caught.value.file
 
 
-def test_registry_changes_are_all_or_nothing() -> None:
-    """A change of the registry that cannot be written is made neither on disk nor in memory."""
-    disk = SimulatedDisk()
+@pytest.fixture
+def registry(disk: SimulatedDisk) -> TopicRegistry:
+    """An empty registry on a disk."""
     disk.make_directory(DATA)
-    registry = TopicRegistry.read(DATA, disk)
+    return TopicRegistry.read(DATA, disk)
+
+
+def test_registry_changes_are_all_or_nothing(disk: SimulatedDisk, registry: TopicRegistry) -> None:
+    """A change of the registry that cannot be written is made neither on disk nor in memory."""
     registry.put({"a": TopicEntry(TOPIC_ID), "b": TopicEntry(TOPIC_ID)})
     disk.fail("rename")
     with pytest.raises(OSError, match="topics"):
@@ -156,11 +160,8 @@ def test_registry_changes_are_all_or_nothing() -> None:
         assert one.entries == {"a": TopicEntry(TOPIC_ID), "b": TopicEntry(TOPIC_ID)}
 
 
-def test_registry_takes_a_failed_change_back() -> None:
+def test_registry_takes_a_failed_change_back(disk: SimulatedDisk, registry: TopicRegistry) -> None:
     """After a failed write that may have reached the disk, the old content is written again."""
-    disk = SimulatedDisk()
-    disk.make_directory(DATA)
-    registry = TopicRegistry.read(DATA, disk)
     registry.put({"a": TopicEntry(TOPIC_ID)})
     disk.fail("sync_directory", times=2)
     with pytest.raises(OSError, match="Input/output"):
@@ -215,11 +216,8 @@ def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> N
     assert merge_copies(read_copy(one, disk) for one in directories).entries == {"t": served}
 
 
-def test_registry_writes_only_changes() -> None:
+def test_registry_writes_only_changes(disk: SimulatedDisk, registry: TopicRegistry) -> None:
     """Storing an entry that already exists writes nothing."""
-    disk = SimulatedDisk()
-    disk.make_directory(DATA)
-    registry = TopicRegistry.read(DATA, disk)
     registry.put({"a": None})
     assert {} == disk.tree()
     registry.put({"a": TopicEntry(TOPIC_ID)})
