@@ -55,6 +55,14 @@ def read_lines(partition: Partition) -> list[str]:
     return [(each.value or b"").decode() for each in read_records(partition)]
 
 
+def state_of(engine: Engine) -> dict[str, tuple[dict[str, str], dict[int, list[str]]]]:
+    """Return, by topic, the overrides and the visible values of each partition."""
+    return {
+        name: (dict(topic.overrides), {number: read_lines(one) for number, one in topic.partitions().items()})
+        for name, topic in engine.topics().items()
+    }
+
+
 def log_of(engine: Engine, topic: str = "orders", number: int = 0) -> Log:
     """Return the log of a partition of an embedded engine."""
     log = engine.partition(topic, number)

@@ -58,7 +58,13 @@ class MortalDisk(SimulatedDisk):
             self.last_step = None
 
 
-def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
+def every_step(most: int = 500) -> Iterator[int]:
+    """Yield the numbers of changes after which a test kills a process; the test ends the loop at the first survivor."""
+    yield from range(most)
+    raise AssertionError(f"not complete after {most} steps")
+
+
+def dies(disk: MortalDisk, run: Callable[[], object], steps: int) -> bool:
     """Call `run`, and kill the process after `steps` changes. Return False if `run` ended before the kill."""
     try:
         with disk.dying_after(steps):

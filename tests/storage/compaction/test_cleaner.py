@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.compacted_log import CompactedLog
 from tests.doubles.logs import DIRECTORY
-from tests.doubles.mortal_disk import End, MortalDisk
+from tests.doubles.mortal_disk import End, MortalDisk, every_step
 from tests.doubles.records import NOW, marker, old_entry
 from topicfs.storage.compaction.cleaner import CleaningStoppedError
 from topicfs.storage.errors import CorruptionError
@@ -221,8 +221,7 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(end):
 
     A second pass then completes the cleaning.
     """
-    died, steps = True, 0
-    while died:
+    for steps in every_step():
         log = CompactedLog(disk=MortalDisk(seed=steps))
         log.fill(keys=2, rounds=5)
         log.log.sync()
@@ -236,14 +235,14 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(end):
         assert [] == log.temporary_files()
         log.clean()
         assert new == log.records()
-        steps += 1
+        if not died:
+            break
     assert steps > 20
 
 
 def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk():
     """A crash loses no key, because the newer record is flushed before the older record is removed."""
-    died, steps = True, 0
-    while died:
+    for steps in every_step():
         log = CompactedLog(disk=MortalDisk(), internal_segment_bytes=500)
         log.fill(keys=4, rounds=1)
         log.log.sync()
@@ -252,7 +251,8 @@ def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk():
         died = log.dies(log.clean, steps)
         log.crash(keep=0.0, recovery_point=4)
         assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table()), f"after {steps} steps"
-        steps += 1
+        if not died:
+            break
     assert steps > 20
 
 

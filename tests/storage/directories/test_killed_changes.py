@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.engines import read_lines
-from tests.doubles.mortal_disk import End, Killed
+from tests.doubles.engines import state_of
+from tests.doubles.mortal_disk import End, Killed, every_step
 from tests.doubles.several_disks import A, B, SeveralDisks, filled, opened, states, topic_files
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.manager import LogManager
@@ -40,16 +41,6 @@ class _Mortal(SimulatedDisk):
         super().happens(operation, path, changes=changes)
 
 
-State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
-
-
-def state_of(engine: LogManager) -> State:
-    return {
-        name: (dict(topic.overrides), {n: read_lines(p) for n, p in topic.partitions().items()})
-        for name, topic in engine.topics().items()
-    }
-
-
 CHANGES: dict[str, Callable[[LogManager], object]] = {
     "create": lambda engine: engine.create_topic("fresh", partitions=3, overrides={"segment.ms": "7"}),
     "extend": lambda engine: engine.add_partitions("t", total=5),
@@ -69,19 +60,17 @@ def test_a_kill_leaves_the_old_state_or_the_new(change: Callable[[LogManager], o
     allowed = [state_of(engine)]
     change(engine)
     allowed.append(state_of(engine))
-    steps, completed = 0, False
     seen = []
-    while not completed:
+    for steps in every_step():
         disks = deepcopy(start)
         for seed, disk in enumerate(disks.disks.values()):
             disk._random.seed(steps * 2 + seed)
         engine = opened(disks)
         disks.last_step, disks.steps = steps, 0
-        try:
+        completed = False
+        with suppress(Killed):
             change(engine)
             completed = True
-        except Killed:
-            pass
         disks.last_step = None
         for disk in disks.disks.values():
             end.of(disk)
@@ -91,7 +80,7 @@ def test_a_kill_leaves_the_old_state_or_the_new(change: Callable[[LogManager], o
         assert topic_files(disks)[0] == topic_files(disks)[1]
         assert "offline" not in states(again).values()
         seen.append(allowed.index(state))
-        steps += 1
-        assert steps < 500
+        if completed:
+            break
     assert seen == sorted(seen)
     assert {0, 1} == set(seen)

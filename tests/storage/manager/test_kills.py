@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
-from tests.doubles.mortal_disk import End, Killed, MortalDisk, dies
+from tests.doubles.engines import DATA, append_lines, engine_on, read_lines, state_of
+from tests.doubles.mortal_disk import End, MortalDisk, dies, every_step
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
@@ -18,9 +18,6 @@ from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.slow
-
-State = dict[str, tuple[dict[str, str], dict[int, list[str]]]]
-MAX_STEPS = 500
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
@@ -45,16 +42,6 @@ def _populated() -> SimulatedDisk:
     return disk
 
 
-def state_of(engine: LogManager) -> State:
-    return {
-        name: (
-            dict(topic.overrides),
-            {number: read_lines(partition) for number, partition in topic.partitions().items()},
-        )
-        for name, topic in engine.topics().items()
-    }
-
-
 def create(engine: LogManager) -> None:
     engine.create_topic("fresh", partitions=2, overrides={"segment.ms": "7"})
 
@@ -76,11 +63,7 @@ def delete_and_create(engine: LogManager) -> None:
     engine.create_topic("orders", partitions=1)
 
 
-def close(engine: LogManager) -> None:
-    engine.close()
-
-
-CHANGES = [create, extend, delete, alter, delete_and_create, close]
+CHANGES = [create, extend, delete, alter, delete_and_create, LogManager.close]
 
 
 @pytest.mark.parametrize("end", End, ids=str)
@@ -90,15 +73,10 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
     before, *allowed = states_around(change)
     after = allowed[-1]
     seen = []
-    for steps in range(MAX_STEPS):
+    for steps in every_step():
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
-        completed = True
-        with disk.dying_after(steps):
-            try:
-                change(engine)
-            except Killed:
-                completed = False
+        completed = not dies(disk, lambda: change(engine), steps)  # noqa: B023
         end.of(disk)
         reopened = engine_on(disk)
         state = state_of(reopened)
@@ -112,8 +90,6 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
         if completed:
             assert after == state
             break
-    else:
-        pytest.fail(f"not complete after {MAX_STEPS} steps")
     assert before == seen[0]
 
 
@@ -122,7 +98,7 @@ def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
     """If a close is killed at any step and the marker exists, checkpoints and records are on disk as well."""
     kept = TopicPartition("kept", 0)
     marks = set()
-    for steps in range(MAX_STEPS):
+    for steps in every_step():
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
         append_lines(engine.partition(*kept), "newest\n")
@@ -138,15 +114,13 @@ def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
         if completed:
             assert marked
             break
-    else:
-        pytest.fail(f"not complete after {MAX_STEPS} steps")
     assert {False, True} == marks
 
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -> None:
     """If an opening is killed at any step, no old marker prevents later appends from being recovered."""
-    for steps in range(MAX_STEPS):
+    for steps in every_step():
         disk = MortalDisk(seed=steps)
         populated(disk).close()
         completed = not dies(disk, lambda: engine_on(disk), steps)  # noqa: B023
@@ -158,7 +132,6 @@ def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -
         assert ["more"] == read_lines(engine_on(disk).partition("kept", 0)), f"after {steps} steps"
         if completed:
             return
-    pytest.fail(f"not complete after {MAX_STEPS} steps")
 
 
 @pytest.mark.parametrize("failing", ["kept-0", "orders-0", "orders-1"])
@@ -181,7 +154,7 @@ def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
         assert newest == ("more" if f"{topic}-{number}" == failing else "newest")
 
 
-def states_around(change: Callable[[LogManager], None]) -> list[State]:
+def states_around(change: Callable[[LogManager], None]) -> list[object]:
     """Return the states before a change, between its parts, and after it."""
     disk = SimulatedDisk()
     engine = populated(disk)
@@ -205,17 +178,12 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
     for last in (3, 7, 11, 16):
         disk = MortalDisk(seed=last)
         engine = populated(disk)
-        with disk.dying_after(last), pytest.raises(Killed):
-            change(engine)
-        for steps in range(MAX_STEPS):
-            with disk.dying_after(steps):
-                try:
-                    reopened = engine_on(disk)
-                except Killed:
-                    end.of(disk)
-                    continue
-            break
-        assert state_of(reopened) in (before, after)
+        assert dies(disk, lambda: change(engine), last)  # noqa: B023
+        for steps in every_step():
+            if not dies(disk, lambda: engine_on(disk), steps):  # noqa: B023
+                break
+            end.of(disk)
+        assert state_of(engine_on(disk)) in (before, after)
 
 
 @pytest.mark.parametrize("change", [create, extend, delete, alter])
@@ -227,7 +195,7 @@ def test_failing_disk_leaves_the_old_state_or_the_new(
 ) -> None:
     """A disk error in any call is raised. The engine and the disk then have the same state: the old or the new one."""
     before, after = states_around(change)
-    for calls in range(MAX_STEPS):
+    for calls in every_step():
         disk = SimulatedDisk(seed=calls)
         engine = populated(disk)
         disk.fail(operation, after=calls)
@@ -247,8 +215,6 @@ def test_failing_disk_leaves_the_old_state_or_the_new(
         assert after == state_of(engine), f"{operation} number {calls}"
         engine.close()
         assert after == state_of(engine_on(disk)), f"{operation} number {calls}"
-    else:
-        pytest.fail(f"not complete after {MAX_STEPS} calls")
 
 
 def change_again(engine: LogManager, change: Callable[[LogManager], None]) -> None:

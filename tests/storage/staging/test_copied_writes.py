@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.mortal_disk import Killed
+from tests.doubles.mortal_disk import Killed, every_step
 from tests.doubles.replicated import DISKS, ORDERS, Replicated
 from tests.doubles.several_disks import SeveralDisks, break_disk
 from tests.doubles.simulated_disk import SimulatedDisk
-from topicfs.storage.codec.records import encode_lines
+from tests.doubles.staged_writes import lines, stage_batches
 from topicfs.storage.disk.names import WriteId, parse_write_file
 from topicfs.storage.staging.area import StagingArea
 
@@ -46,12 +47,11 @@ class Dying(Replicated):
 
     def submit(self, number: int, *tasks: list[str]) -> None:
         """Submit micro-batch `number` with the batches of each task, in one of the directories."""
-        area, staged = StagingArea(DISKS[number - 1], self.disks), []
-        for task, texts in enumerate(tasks):
-            writer = area.stage(BATCH, task)
-            for text in texts:
-                writer.append(ORDERS, encode_lines(text.encode(), timestamp=1_700_000_000_000)[0])
-            staged.append(writer.finish())
+        area = StagingArea(DISKS[number - 1], self.disks)
+        staged = [
+            stage_batches(area, BATCH, (lines(*ORDERS, text) for text in texts), task=task)
+            for task, texts in enumerate(tasks)
+        ]
         if not area.submit(BATCH, staged):
             area.discard(one.name for one in staged)
 
@@ -129,20 +129,26 @@ def test_a_directory_that_cannot_store_a_copy_fails_alone() -> None:
 
 def test_a_directory_that_comes_back_does_not_begin_again_what_another_continued() -> None:
     """A returning directory does not restart a micro-batch that another directory has continued."""
-    found, first, second = set(), 0, 0
+    found, first = set(), 0
     while (two := died(1, first, kills=True)) is not None:
-        two.open(DISKS[1], left_out=DISKS[:1])
-        disk = two.disk(2)
-        assert isinstance(disk, DyingDisk)
-        disk.kills, disk.steps_left = True, second
-        with suppress(Killed):
+        dead = two.disks
+        for second in every_step():
+            two.disks = deepcopy(dead)
+            two.open(DISKS[1], left_out=DISKS[:1])
+            disk = two.disk(2)
+            assert isinstance(disk, DyingDisk)
+            disk.kills, disk.steps_left = True, second
+            with suppress(Killed):
+                two.engine.commit_staged_writes()
+            completed = disk.steps_left != 0
+            for number in (1, 2):
+                two.disk(number).steps_left = None  # type: ignore[attr-defined]
+            two.open()
+            found.add(tuple(two.lines()))
             two.engine.commit_staged_writes()
-        first, second = (first, second + 1) if disk.steps_left == 0 else (first + 1, 0)
-        for number in (1, 2):
-            two.disk(number).steps_left = None  # type: ignore[attr-defined]
-        two.open()
-        found.add(tuple(two.lines()))
-        two.engine.commit_staged_writes()
-        two.engine.catch_up()
-        assert (list("abcde"), []) == (two.lines(), two.left()), (first, second)
+            two.engine.catch_up()
+            assert (list("abcde"), []) == (two.lines(), two.left()), (first, second)
+            if completed:
+                break
+        first += 1
     assert {("a", "b"), ("a", "b", "c")} <= found

@@ -8,12 +8,11 @@ import pytest
 
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.mortal_disk import End, MortalDisk, dies
+from tests.doubles.mortal_disk import End, MortalDisk, dies, every_step
 from tests.doubles.staged_writes import (
     BATCH,
     BEFORE,
     EXPECTED,
-    MAX_STEPS,
     ONCE,
     files_of_writes,
     half_appended,
@@ -100,7 +99,7 @@ def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
 
 def test_two_crashes_in_a_row_do_not_double():
     """A second crash, while the write is continued, duplicates no record."""
-    for first in range(8, MAX_STEPS, 5):
+    for first in range(8, 400, 5):
         disk = MortalDisk(seed=first)
         engine = populated(disk)
         submit(disk, BATCH)
@@ -199,11 +198,10 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
 
 def every_death(run: Callable[[MortalDisk, LogManager], None], *, end: End) -> Iterator[MortalDisk]:
     """For a crash at each step of `run`, yield the disk after the crash."""
-    for steps in range(MAX_STEPS):
+    for steps in every_step():
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
         if not dies(disk, lambda: run(disk, engine), steps):  # noqa: B023
             return
         end.of(disk)
         yield disk
-    raise AssertionError(f"not complete after {MAX_STEPS} steps")
