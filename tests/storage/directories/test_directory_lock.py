@@ -10,29 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.broker_lock import locked_by_a_broker, refused_elsewhere
 from topicfs.storage.disk.lock import DirectoryLock, LockHolder, find_holder
 from topicfs.storage.errors import DirectoryLockedError
 
-HOLD = """
-import fcntl, os, sys
-file = open(sys.argv[1], "w")
-fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
 
 @pytest.fixture
-def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start another process that holds the lock as a broker does, until its standard input ends."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert b"held\n" == process.stdout.readline()
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
+def holder_pid(tmp_path: Path) -> Iterator[int]:
+    """The process ID of another process that holds the lock as a broker does."""
+    with locked_by_a_broker(tmp_path) as pid:
+        yield pid
 
 
 def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
@@ -47,14 +34,12 @@ def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
         assert [] == list(tmp_path.iterdir())
 
 
-def test_the_error_for_a_second_process_names_the_holder(
-    tmp_path: Path, other_holder: subprocess.Popen[bytes]
-) -> None:
+def test_the_error_for_a_second_process_names_the_holder(tmp_path: Path, holder_pid: int) -> None:
     """The error for a second process has the directory and the holder's process ID. The holder keeps its lock."""
     for _ in range(2):
-        with pytest.raises(DirectoryLockedError, match=f"process {other_holder.pid}; ") as caught:
+        with pytest.raises(DirectoryLockedError, match=f"process {holder_pid}; ") as caught:
             DirectoryLock(tmp_path)
-        assert (tmp_path, other_holder.pid) == (caught.value.directory, caught.value.holder_pid)
+        assert (tmp_path, holder_pid) == (caught.value.directory, caught.value.holder_pid)
     assert (tmp_path / ".lock").exists()
 
 
@@ -71,9 +56,9 @@ def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
+def test_asking_for_the_holder_changes_nothing(tmp_path: Path, holder_pid: int) -> None:
     """`find_holder` returns the process ID of a broker, and does not create a missing lock file."""
-    assert LockHolder(other_holder.pid, is_this_engine=False) == find_holder(tmp_path)
+    assert LockHolder(holder_pid, is_this_engine=False) == find_holder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert find_holder(tmp_path / "empty") is None
     assert [] == list((tmp_path / "empty").iterdir())
@@ -90,21 +75,8 @@ def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
 def test_a_lock_shows_whether_topicfs_or_a_broker_holds_it(tmp_path: Path) -> None:
     """Another process can tell that topicfs, and not a broker, holds the lock. A broker cannot take this lock."""
     lock = DirectoryLock(tmp_path)
-    script = (
-        "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
-        "print(find_holder(Path(sys.argv[1])))"
-    )
-    asked = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert f"{LockHolder(os.getpid(), is_this_engine=True)}\n" == asked.stdout
-    broker = subprocess.run(
-        [sys.executable, "-c", HOLD, str(tmp_path / ".lock")],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    assert b"BlockingIOError" in broker.stderr
+    assert f"{LockHolder(os.getpid(), is_this_engine=True)}" == found_elsewhere(tmp_path)
+    assert refused_elsewhere(tmp_path)
     lock.release()
 
 
@@ -138,15 +110,14 @@ def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
     lock.release()
 
 
-def refused_elsewhere(directory: Path) -> bool:
-    """Return whether another process fails to take the lock."""
-    completed = subprocess.run(
-        [sys.executable, "-c", HOLD, str(directory / ".lock")],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
+def found_elsewhere(directory: Path) -> str:
+    """Return what `find_holder` returns in another process."""
+    script = (
+        "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
+        "print(find_holder(Path(sys.argv[1])))"
     )
-    return b"BlockingIOError" in completed.stderr
+    command = [sys.executable, "-c", script, directory]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
@@ -164,11 +135,7 @@ def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     monkeypatch.setattr(os, "open", opened_just_before_its_end)
     lock = DirectoryLock(tmp_path)
     monkeypatch.undo()
-    asked = "import sys, pathlib; from topicfs.storage.disk.lock import find_holder; print(find_holder(pathlib.Path(sys.argv[1])).pid)"
-    other = subprocess.run(
-        [sys.executable, "-c", asked, tmp_path], capture_output=True, text=True, check=True
-    )
-    assert str(os.getpid()) == other.stdout.strip()
+    assert f"{LockHolder(os.getpid(), is_this_engine=True)}" == found_elsewhere(tmp_path)
     lock.release()
 
 

@@ -50,6 +50,19 @@ def append_until_full(partition: Partition, clock: ManualClock) -> int:
     return count
 
 
+def full(
+    disk: Path, clock: ManualClock, *, partitions: int = 1, **settings: str
+) -> tuple[LogManager, Partition, int]:
+    """Open an engine with topic `t`, and fill the disk with records of one partition; return their number as well."""
+    engine = opened(disk, clock)
+    overrides = SEGMENTS | {name.replace("_", "."): value for name, value in settings.items()}
+    engine.create_topic("t", partitions=partitions, overrides=overrides)
+    partition = engine.partition("t", 0)
+    count = append_until_full(partition, clock)
+    fill(disk)
+    return engine, partition, count
+
+
 def pass_time(engine: LogManager, clock: ManualClock) -> None:
     """Run retention, and then remove the deleted files."""
     for _ in range(3):
@@ -65,11 +78,7 @@ def takes_records_again(partition: Partition, clock: ManualClock) -> bool:
 
 def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> None:
     """Retention can delete all records. It then needs a new segment, which fits into the reserve."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides={"retention.ms": "1000", "file.delete.delay.ms": "1000"})
-    partition = engine.partition("t", 0)
-    append_until_full(partition, clock)
-    fill(disk)
+    engine, partition, _ = full(disk, clock, internal_segment_bytes="10000000", retention_ms="1000")
     pass_time(engine, clock)
     assert partition.offsets().log_start_offset == partition.offsets().log_end_offset
     assert takes_records_again(partition, clock)
@@ -79,11 +88,7 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
 
 def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
     """Retention deletes old segments on a full disk. Epochs and checkpoints find room only in the reserve."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
-    partition = engine.partition("t", 0)
-    append_until_full(partition, clock)
-    fill(disk)
+    engine, partition, _ = full(disk, clock, retention_bytes="300000")
     pass_time(engine, clock)
     assert partition.status().log_bytes <= 400_000
     assert takes_records_again(partition, clock)
@@ -93,26 +98,21 @@ def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
 def test_a_topic_is_deleted(disk: Path, clock: ManualClock) -> None:
     """Deleting a topic frees space for other topics, and the deletion survives a restart."""
     engine = opened(disk, clock)
-    engine.create_topic("big", overrides=SEGMENTS)
-    engine.create_topic("t")
-    append_until_full(engine.partition("big", 0), clock)
-    fill(disk)
-    engine.delete_topic("big")
+    engine.create_topic("other")
+    engine.close()
+    engine, _, _ = full(disk, clock)
+    engine.delete_topic("t")
     pass_time(engine, clock)
-    assert takes_records_again(engine.partition("t", 0), clock)
+    assert takes_records_again(engine.partition("other", 0), clock)
     engine.close()
     again = opened(disk, clock)
-    assert ["t"] == list(again.topics())
+    assert ["other"] == list(again.topics())
     again.close()
 
 
 def test_a_shorter_retention_is_set(disk: Path, clock: ManualClock) -> None:
     """A changed setting is written on a full disk and takes effect."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides=SEGMENTS)
-    partition = engine.partition("t", 0)
-    append_until_full(partition, clock)
-    fill(disk)
+    engine, partition, _ = full(disk, clock)
     engine.alter_config("t", {"retention.ms": "1000"})
     pass_time(engine, clock)
     assert partition.offsets().log_start_offset == partition.offsets().log_end_offset
@@ -123,11 +123,7 @@ def test_a_shorter_retention_is_set(disk: Path, clock: ManualClock) -> None:
 
 def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
     """Raising the log start deletes the segments below it."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides=SEGMENTS)
-    partition = engine.partition("t", 0)
-    end = append_until_full(partition, clock)
-    fill(disk)
+    engine, partition, end = full(disk, clock)
     partition.delete_records(Offset(end))
     pass_time(engine, clock)
     assert 1 == len(partition.segments())
@@ -139,12 +135,8 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
 def test_compaction_works_if_the_result_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
     """If all records of a log have the same key, compaction on a full disk shrinks the log to one record."""
     engine = opened(disk, clock)
-    compacts = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "internal.segment.bytes": "100000",
-    }
-    engine.create_topic("t", overrides=compacts)
+    compacts = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    engine.create_topic("t", overrides=SEGMENTS | compacts)
     partition = engine.partition("t", 0)
     count = 0
     try:
@@ -163,10 +155,7 @@ def test_compaction_works_if_the_result_fits_the_reserve(disk: Path, clock: Manu
 
 def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
     """A clean close fits into the reserve, with its indexes, snapshots, checkpoints and marker."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides=SEGMENTS)
-    count = append_until_full(engine.partition("t", 0), clock)
-    fill(disk)
+    engine, _, count = full(disk, clock)
     engine.close()
     assert (disk / "topics" / "data" / ".kafka_cleanshutdown").exists()
     again = opened(disk, clock)
@@ -176,10 +165,7 @@ def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
 
 def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None:
     """Recovery after a kill writes indexes and snapshots into the reserve, and all partitions are served."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", partitions=3, overrides=SEGMENTS)
-    count = append_until_full(engine.partition("t", 0), clock)
-    fill(disk)
+    engine, _, count = full(disk, clock, partitions=3)
     for directory in engine._directories.all:
         directory.release()
     again = opened(disk, clock)
@@ -190,11 +176,7 @@ def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None
 
 def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path, clock: ManualClock) -> None:
     """While the reserve is lent for a deletion, appends and new topics are refused."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides=SEGMENTS)
-    partition = engine.partition("t", 0)
-    count = append_until_full(partition, clock)
-    fill(disk)
+    engine, partition, count = full(disk, clock)
     with engine._directories.all[0].reserve.lent():
         with pytest.raises(OSError, match="full") as refused:
             append_lines(partition, "x\n")
@@ -209,10 +191,7 @@ def test_a_topic_that_finds_no_room_leaves_nothing_and_the_reserve_whole(
     disk: Path, clock: ManualClock
 ) -> None:
     """A topic that cannot be created leaves no directories and does not use up the reserve."""
-    engine = opened(disk, clock)
-    engine.create_topic("t", overrides=SEGMENTS)
-    append_until_full(engine.partition("t", 0), clock)
-    fill(disk)
+    engine, _, _ = full(disk, clock)
     for number in range(50):
         with pytest.raises(OSError, match=r"full|No space"):
             engine.create_topic(f"more{number}", partitions=20)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.engines import read_lines
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication.scrub.scrubber import read_position
@@ -24,23 +23,6 @@ OF_A_PARTITION = [f"{1:020d}.snapshot", "leader-epoch-checkpoint", "partition.me
 INDEXES = [f"{FIRST}.index", f"{FIRST}.timeindex", f"{FIRST}.txnindex"]
 CHECKPOINTS = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
 OF_THE_DIRECTORY = ["meta.properties", "topicfs.topics"]
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory) -> Path:
-    """A closed data directory with two topics."""
-    directory = tmp_path_factory.mktemp("closed") / "data"
-    engine = open_engine(directory)
-    for name in ("damaged", "whole"):
-        engine.create_topic(name)
-        append_lines(engine.partition(name, 0), "line\n")
-    engine.close()
-    return directory
-
-
-@pytest.fixture
-def data(closed: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(closed, tmp_path / "data")
 
 
 def grow(path: Path) -> Path:

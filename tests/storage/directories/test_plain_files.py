@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.engines import append_lines, read_lines
+from tests.doubles.engines import read_lines
 from tests.doubles.manual_clock import ManualClock
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.disk.native import NativeFileSystem
@@ -43,17 +43,11 @@ CHECKPOINTS = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A closed data directory with two topics, behind a symbolic link."""
-    (tmp_path / "disk").mkdir()
-    directory = tmp_path / "data"
-    directory.symlink_to(tmp_path / "disk")
-    engine = open_engine(directory)
-    for name in ("damaged", "whole"):
-        engine.create_topic(name)
-        append_lines(engine.partition(name, 0), "line\n")
-    engine.close()
-    return directory
+def data(data: Path) -> Path:
+    """The data directory behind a symbolic link."""
+    link = data.with_name("link")
+    link.symlink_to(data)
+    return link
 
 
 def put(kind: str, path: Path) -> None:
@@ -151,8 +145,6 @@ def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
 def test_a_deleted_partition_behind_a_link_goes(data: Path) -> None:
     """Deleting a partition whose directory is a link removes its files and the link. The link's target stays, empty."""
     clock = ManualClock()
-    engine = open_engine(data, machine=Machine(clock=clock))
-    engine.close()
     away = data.parent / "away"
     (data / "damaged-0").rename(away)
     (data / "damaged-0").symlink_to(away)

@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.broker_lock import locked_by_a_broker
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -25,13 +24,6 @@ from topicfs.storage.model import Offset, Timestamp
 VECTORS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 UNCOMPRESSED = ("g-none", "g-compact")
 NOBODY = 65534
-HOLD_LOCK = """
-import fcntl, sys
-file = open(sys.argv[1], "w")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
@@ -155,16 +147,8 @@ def owned_directory(tmp_path: Path) -> Iterator[Path]:
     engine.close()
     (directory / ".kafka_cleanshutdown").unlink()
     (directory / "replication-offset-checkpoint").write_text("0\n1\nt 0 6\n")
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, str(directory / ".lock")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as owner:
-        assert owner.stdout is not None
-        assert b"held\n" == owner.stdout.readline()
+    with locked_by_a_broker(directory):
         yield directory
-        assert owner.stdin is not None
-        owner.stdin.close()
 
 
 def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Path) -> None:
@@ -241,9 +225,8 @@ def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
         open_engine(DATA, read_only=True, machine=Machine(files=disk))
 
 
-def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
+def test_read_only_engine_refuses_every_change(disk: SimulatedDisk, engine: LogManager) -> None:
     """A read-only engine has the topics' settings and refuses each change. Even its close writes nothing."""
-    engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     append_lines(engine.partition("t", 0), "x\n")
     before = disk.tree()
@@ -266,9 +249,8 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
     assert before == disk.tree()
 
 
-def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
+def test_looking_at_an_interrupted_change(disk: SimulatedDisk, engine: LogManager) -> None:
     """A topic that is being deleted is hidden. A topic that is being created shows its existing partitions."""
-    engine = engine_on(disk)
     for name in ("dying", "growing"):
         engine.create_topic(name, partitions=2)
     engine.close()
