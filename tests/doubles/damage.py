@@ -18,3 +18,8 @@ def flip(file: Path, position: int, mask: int = 1) -> None:
         octet = opened.read(1)[0]
         opened.seek(position)
         opened.write(bytes([octet ^ mask]))
+
+
+def flip_text(file: Path, text: bytes) -> None:
+    """Flip a bit in the first byte of `text`, wherever the file contains it."""
+    overwrite(file, file.read_bytes().index(text), bytes([text[0] ^ 1]))

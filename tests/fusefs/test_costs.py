@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.damage import flip_text
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from tests.doubles.mount_client import MountClient, mounted, refused
 from topicfs.coordination.engine import Engine
@@ -220,10 +221,7 @@ async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: Mo
     """If the first batch of a partition is damaged, its listing lacks `earliest` but has all other names."""
     await orders.append("orders/0/log", b"one\n")
     await orders.append("orders/0/log", b"two\n")
-    log = next(tmp_path.glob("data/orders-0/*.log"))
-    content = bytearray(log.read_bytes())
-    content[content.index(b"one")] ^= 1
-    log.write_bytes(content)
+    flip_text(next(tmp_path.glob("data/orders-0/*.log")), b"one")
     names = orders.list("orders/0")
     assert {"log", "log.kv", "segments", "latest"} < set(names)
     assert "earliest" not in names
@@ -234,10 +232,7 @@ async def test_follow_reports_a_damaged_batch_once_and_continues(orders: MountCl
     fh = await orders.open("orders/0/follow")
     for line in (b"one\n", b"two\n", b"three\n"):
         await orders.append("orders/0/log", line)
-    log = next(tmp_path.glob("data/orders-0/*.log"))
-    content = bytearray(log.read_bytes())
-    content[content.index(b"two")] ^= 1
-    log.write_bytes(content)
+    flip_text(next(tmp_path.glob("data/orders-0/*.log")), b"two")
     assert b"one\n" == await orders.filesystem.read(fh, 0, 100)
     assert orders.filesystem.poll(fh, None)
     with refused("EIO") as caught:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.doubles.damage import flip_text
 from tests.schemas.examples import ORDER, ORDER_PROTO, appended, engine_with, line, registered
 from topicfs.coordination.engine import Engine
 from topicfs.replication import open_engine
@@ -143,10 +144,7 @@ def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
     grow(engine, registered("b-value", 1, 8, "int"))
     grow(engine, registered("c-value", 1, 9, "int"))
     engine.close()
-    log = next((tmp_path / "data/_schemas-0").glob("*.log"))
-    data = bytearray(log.read_bytes())
-    data[data.index(b"b-value")] ^= 1
-    log.write_bytes(data)
+    flip_text(next(tmp_path.glob("data/_schemas-0/*.log")), b"b-value")
     engine = open_engine(tmp_path / "data", read_only=True)
     source = SchemasTopic(engine)
     assert [7, None, 9] == [found and found.number for found in map(source.by_id, (7, 8, 9))]

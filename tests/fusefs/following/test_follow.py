@@ -45,15 +45,9 @@ class Topic:
         for partition in self.partitions.values():
             partition.listen(self.news.signal)
         self.tails = Tails()
-        self.deleted = False
-
-    def present(self) -> dict[int, MemoryPartition]:
-        if self.deleted:
-            raise FileError(errno.ESTALE)
-        return self.partitions
 
     def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> Stream:
-        followed = Followed(self.present, self.news, self.tails, form, Isolation.READ_COMMITTED)
+        followed = Followed(lambda: self.partitions, self.news, self.tails, form, Isolation.READ_COMMITTED)
         program = Program(self.waiting, 7, "/orders/0/follow")
         return Stream(FollowHandle(followed, program, BlockingCalls(), nonblocking=nonblocking))
 
@@ -154,15 +148,6 @@ async def test_a_nonblocking_read_without_new_records_fails():
     assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
 
 
-async def test_a_deleted_topic_ends_it():
-    """A read of a deleted topic fails with ESTALE."""
-    topic = Topic()
-    follow = topic.follow()
-    topic.deleted = True
-
-    assert await fails(follow.read(10)) == errno.ESTALE
-
-
 async def test_a_slow_follower_that_missed_records_gets_estale():
     """If records were deleted before `follow` read them, the read fails with ESTALE."""
     topic = Topic()
@@ -212,15 +197,6 @@ async def test_a_newer_poll_replaces_the_older_one():
     topic.partitions[0].add(b"b")
 
     assert 1 == new.told
-
-
-async def test_poll_of_a_deleted_topic_is_readable():
-    """poll(2) after the topic was deleted finds the file readable, because the next read fails without waiting."""
-    topic = Topic()
-    follow = topic.follow()
-    topic.deleted = True
-
-    assert follow.poll(None) & select.POLLIN
 
 
 async def test_records_beyond_the_visible_end_are_not_shown():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.doubles.damage import flip_text
 from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.fusefs.following.test_follow import Notification
@@ -32,15 +33,6 @@ async def deleting(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         yield client
-
-
-def damage(tmp_path: Path, text: bytes) -> None:
-    """Flip a bit of the value `text` in the file of the first segment."""
-    segment = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
-    position = segment.read_bytes().index(text)
-    with segment.open("r+b") as file:
-        file.seek(position)
-        file.write(bytes([text[0] ^ 1]))
 
 
 LONG_LINE = b"x" * LATEST_BYTES + b"\n"
@@ -77,7 +69,7 @@ async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient,
         await orders.append("orders/0/log", b"value %d %s" % (number, LONG_LINE))
     for name in ("log", "0-2"):
         assert 3 * (LATEST_BYTES + 9) == (await orders.stat(f"orders/0/{name}")).size
-    damage(tmp_path, b"value 1")
+    flip_text(tmp_path / "data/orders-0/00000000000000000000.log", b"value 1")
     closed, growing = await orders.open("orders/0/0-2"), await orders.open("orders/0/log")
 
     assert b"value 0 " + LONG_LINE == await orders.filesystem.read(growing, 0, 4096)
