@@ -1,4 +1,4 @@
-"""The expected content of a view: the rendering of each visible record, joined."""
+"""Partitions in memory, the expected content of their views, and reads of whole views."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.columns import decode
+from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, TopicPartition
 
 
@@ -43,6 +44,34 @@ def numbered(batches: int, *, rolled_after: Container[int]) -> MemoryPartition:
         if number in rolled_after:
             partition.roll()
     return partition
+
+
+def one_by_one(count: int, value: bytes = b"line %d") -> MemoryPartition:
+    """Return a partition with `count` batches of one record; `value` contains the number of the record."""
+    partition = MemoryPartition()
+    for number in range(count):
+        partition.add(value % number)
+    return partition
+
+
+def reads(view: View, step: int) -> list[bytes | CorruptionError]:
+    """Return the data or the error of each read of a new reader, which continues after errors, up to the end."""
+    reader, found, position = ViewReader(view), list[bytes | CorruptionError](), 0
+    while True:
+        try:
+            part = bytes(reader.read(position, step, short_at_damage=True))
+        except CorruptionError as error:
+            found.append(error)
+            continue
+        if not part:
+            return found
+        found.append(part)
+        position += len(part)
+
+
+def joined(found: list[bytes | CorruptionError]) -> bytes:
+    """Return the data of reads, without their errors."""
+    return b"".join(part for part in found if isinstance(part, bytes))
 
 
 def read_all(view: View, *, step: int = 4096) -> bytes:

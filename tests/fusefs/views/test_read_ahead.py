@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content
+from tests.fusefs.views.expected import content, joined, read_all, reads
 from topicfs.fusefs import allowance as allowances
 from topicfs.fusefs.allowance import Allowance
 from topicfs.fusefs.forms import VALUES
@@ -18,7 +17,6 @@ from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
-from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 RECORDS = 40
@@ -56,31 +54,16 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     return made
 
 
-def reads(partition: MemoryPartition, step: int) -> Iterator[bytes | str]:
-    """Yield the data or the error's text of each read up to the end, and continue after errors."""
-    reader, position = ViewReader(PartitionViews(partition).whole(VALUES)), 0
-    while True:
-        try:
-            part = bytes(reader.read(position, step, short_at_damage=True))
-        except CorruptionError as error:
-            yield str(error)
-            continue
-        if not part:
-            return
-        yield part
-        position += len(part)
-
-
 @pytest.mark.usefixtures("pool")
 @pytest.mark.parametrize("step", [4096, 100_000, 2**17, 2**20])
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: int) -> None:
     """With any read size, a log is read with every record once; all reads except the last are full."""
     partition = log_of(codec)
-    parts = list(reads(partition, step))
+    parts = reads(PartitionViews(partition).whole(VALUES), step)
 
-    assert content(partition) == b"".join(part for part in parts if isinstance(part, bytes))
-    assert {step} == {len(part) for part in parts[:-1]}
+    assert content(partition) == joined(parts)
+    assert all(isinstance(part, bytes) and step == len(part) for part in parts[:-1])
 
 
 @pytest.mark.usefixtures("pool")
@@ -88,9 +71,7 @@ def test_codecs_may_change_from_batch_to_batch() -> None:
     """Batches with different codecs and uncompressed batches can follow each other."""
     partition = log_of(*Codec)
 
-    assert [content(partition)] == [
-        b"".join(part for part in reads(partition, 2**17) if isinstance(part, bytes))
-    ]
+    assert content(partition) == read_all(PartitionViews(partition).whole(VALUES), step=2**17)
 
 
 @pytest.mark.parametrize("damaged", [60, 61, 100, BATCHES - 1])
@@ -104,7 +85,8 @@ def test_a_damaged_batch_causes_the_same_error_with_threads(
     found = []
     for processors in (1, 2):
         monkeypatch.setattr(read_ahead, "POOL", Pool(processors))
-        found.append(list(reads(partition, 2**17)))
+        parts = reads(PartitionViews(partition).whole(VALUES), 2**17)
+        found.append([part if isinstance(part, bytes) else str(part) for part in parts])
 
     assert found[0] == found[1]
     assert 1 == sum(isinstance(part, str) for part in found[1])
@@ -119,7 +101,7 @@ def test_batches_too_large_for_threads_are_shown() -> None:
     for number in range(BATCHES):
         partition.append(compressed(number, Codec.ZSTD))
 
-    assert content(partition) == b"".join(part for part in reads(partition, 2**17) if isinstance(part, bytes))
+    assert content(partition) == read_all(PartitionViews(partition).whole(VALUES), step=2**17)
 
 
 @pytest.mark.usefixtures("pool")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.doubles.logs import Transactions, filled
 from tests.doubles.memory_partition import MemoryPartition
+from tests.fusefs.views.expected import one_by_one
 from topicfs.fusefs.forms import JSON, KV, VALUES
 from topicfs.fusefs.views.records import (
     PlainRecord,
@@ -96,9 +97,7 @@ def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
 
 def test_finding_a_record_reads_its_batch_alone() -> None:
     """Finding a record reads only its batch."""
-    partition = MemoryPartition()
-    for number in range(5000):
-        partition.add(b"value %d" % number)
+    partition = one_by_one(5000, b"value %d")
     partition.bytes_read = 0
     found = find_record(partition, Offset(2500))
     assert found is not None
@@ -130,9 +129,7 @@ def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
 
 def test_finding_a_record_in_a_damaged_batch_raises_an_error() -> None:
     """Finding a record in a damaged batch raises an error with the position; records in other batches are found."""
-    partition = MemoryPartition()
-    for number in range(3):
-        partition.add(b"value %d" % number)
+    partition = one_by_one(3)
     partition.damage(1)
     with pytest.raises(CorruptionError) as caught:
         find_record(partition, Offset(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,33 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 700)
 
 
-@pytest.fixture
-def partition(tmp_path: Path) -> MemoryPartition:
-    """A partition of four segments of 40 batches, offsets 0 to 159."""
+def partition_in(directory: Path, value: bytes = b"value %d") -> MemoryPartition:
+    """Return a partition of four segments of 40 batches, offsets 0 to 159."""
     partition = MemoryPartition()
-    partition.directory = tmp_path / "orders-0"
-    (tmp_path / "orders-0").mkdir()
+    partition.directory = directory
     for number in range(160):
-        partition.add(b"value %d" % number)
+        partition.add(value % number)
         if number % 40 == 39 and number < 159:
             partition.roll()
     return partition
 
 
+@pytest.fixture
+def partition(tmp_path: Path) -> MemoryPartition:
+    (tmp_path / "orders-0").mkdir()
+    return partition_in(tmp_path / "orders-0")
+
+
 def views_of(partition: MemoryPartition) -> PartitionViews:
     return PartitionViews(partition, store=ViewStore(partition.directory, NativeFileSystem()))
+
+
+def check_new_view(partition: MemoryPartition, form: Form = VALUES) -> None:
+    """Check that the text and the size of a new view are right."""
+    view = views_of(partition).whole(form)
+    assert view.measure()
+    assert content(partition, form) == read_all(view)
+    assert len(content(partition, form)) == view.size
 
 
 def names(partition: MemoryPartition) -> list[str]:
@@ -95,43 +108,38 @@ def test_records_after_the_stored_part_are_measured(partition: MemoryPartition) 
         partition.add(b"more %d" % number)
         if number == 10:
             partition.roll()
-    view = views_of(partition).whole(VALUES)
-    assert view.measure()
-    assert content(partition) == read_all(view)
-    assert len(content(partition)) == view.size
+    check_new_view(partition)
     assert view_names(0, 40, 80, 120) == names(partition)
     partition.bytes_read = 0
     assert views_of(partition).whole(VALUES).measure()
     assert partition.bytes_read < 4 * 80 + len(partition.memory_segments[-1].data) + 100
 
 
-@pytest.mark.parametrize("change", ["torn", "flipped", "other segment", "empty", "other log"])
-def test_a_stored_view_that_does_not_fit_is_replaced(partition: MemoryPartition, change: str) -> None:
-    """A stored file that is damaged, or belongs to another segment or log, is replaced after a new measurement."""
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        pytest.param(lambda good, other: good[:50], id="torn"),
+        pytest.param(lambda good, other: good[:50] + bytes([good[50] ^ 1]) + good[51:], id="flipped"),
+        pytest.param(lambda good, other: other, id="other segment"),
+        pytest.param(lambda good, other: b"", id="empty"),
+    ],
+)
+def test_a_damaged_stored_view_is_replaced(
+    partition: MemoryPartition, replaced: Callable[[bytes, bytes], bytes]
+) -> None:
+    """A stored file that is damaged, or belongs to another segment, is replaced after a new measurement."""
     views_of(partition).whole(VALUES).measure()
-    path = partition.directory / view_names(40)[0]
+    path, other = (partition.directory / name for name in view_names(40, 80))
     good = path.read_bytes()
-    if change == "torn":
-        path.write_bytes(good[:50])
-    elif change == "flipped":
-        path.write_bytes(good[:50] + bytes([good[50] ^ 1]) + good[51:])
-    elif change == "other segment":
-        path.write_bytes((partition.directory / view_names(80)[0]).read_bytes())
-    elif change == "empty":
-        path.write_bytes(b"")
-    else:
-        changed = MemoryPartition()
-        changed.directory = partition.directory
-        for number in range(160):
-            changed.add(b"another value %d" % number)
-            if number % 40 == 39 and number < 159:
-                changed.roll()
-        partition = changed
-    view = views_of(partition).whole(VALUES)
-    assert view.measure()
-    assert content(partition) == read_all(view)
-    assert len(content(partition)) == view.size
-    assert change == "other log" or good == path.read_bytes()
+    path.write_bytes(replaced(good, other.read_bytes()))
+    check_new_view(partition)
+    assert good == path.read_bytes()
+
+
+def test_a_stored_view_of_another_log_is_not_used(partition: MemoryPartition) -> None:
+    """A stored file that belongs to another log is not used."""
+    views_of(partition).whole(VALUES).measure()
+    check_new_view(partition_in(partition.directory, b"another value %d"))
 
 
 def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryPartition) -> None:
@@ -147,10 +155,7 @@ def test_a_log_start_inside_a_segment_invalidates_its_stored_view(partition: Mem
     views_of(partition).whole(VALUES).measure()
     partition.delete_records(Offset(47))
     for _ in range(2):
-        view = views_of(partition).whole(VALUES)
-        assert view.measure()
-        assert content(partition) == read_all(view)
-        assert len(content(partition)) == view.size
+        check_new_view(partition)
 
 
 def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) -> None:
@@ -258,10 +263,7 @@ def test_only_the_visible_part_of_a_stored_view_is_shown(partition: MemoryPartit
     views.whole(VALUES).measure()
     views.remember()
     partition.high_watermark = visible
-    again = views_of(partition).whole(VALUES)
-    assert again.measure()
-    assert len(content(partition)) == again.size
-    assert content(partition) == read_all(again)
+    check_new_view(partition)
 
 
 def test_renderings_of_either_isolation_are_remembered_apart(partition: MemoryPartition) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, numbered, read_all
+from tests.fusefs.views.expected import content, joined, numbered, read_all, reads
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views import measure, rendering, sparse_index
 from topicfs.fusefs.views import view as view_module
@@ -85,19 +85,10 @@ def test_a_reader_that_reads_on_fails_once_at_a_damaged_batch(
 ) -> None:
     """A reader that reads on fails exactly once at a damaged batch, even if a read ends at its place."""
     partition.damage(3 * damaged)
-    handle, expected = ViewReader(PartitionViews(partition).whole(VALUES)), without(damaged)
-    seen, stops = b"", 0
-    while True:
-        try:
-            part = handle.read(len(seen), step, short_at_damage=True)
-        except CorruptionError:
-            stops += 1
-            assert place_of(damaged) == len(seen)
-            continue
-        if not part:
-            break
-        seen += part
-    assert (expected, 1) == (seen, stops)
+    found = reads(PartitionViews(partition).whole(VALUES), step)
+    (stop,) = [number for number, part in enumerate(found) if isinstance(part, CorruptionError)]
+    before, after = joined(found[:stop]), joined(found[stop + 1 :])
+    assert (place_of(damaged), without(damaged)) == (len(before), before + after)
 
 
 def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
@@ -107,17 +98,9 @@ def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
     assert len(without(2, 3, 4, 7)) == view.size
-    handle, seen, stops = ViewReader(view), b"", 0
-    while True:
-        try:
-            part = handle.read(len(seen), 50, short_at_damage=True)
-        except CorruptionError:
-            stops += 1
-            continue
-        if not part:
-            break
-        seen += part
-    assert (without(2, 3, 4, 7), 2) == (seen, stops)
+    found = reads(view, 50)
+    assert 2 == sum(isinstance(part, CorruptionError) for part in found)
+    assert without(2, 3, 4, 7) == joined(found)
 
 
 @pytest.mark.parametrize("at", [8, 16, 17, 23, 26, 57, 60])
@@ -128,16 +111,10 @@ def test_damage_in_the_header_costs_no_other_batch(partition: MemoryPartition, a
         partition.broken_from.add(3 * 5)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
-    assert without(5) == read_around(ViewReader(view).read, view.size, place_of(5))
-    assert len(without(5)) == view.size
-
-
-def read_around(read: object, size: int, place: int) -> bytes:
-    assert callable(read)
-    first: bytes = read(0, place)
-    second: bytes = read(place + 1, size)
-    assert callable(read)
-    return b"".join((first, without(5)[place : place + 1], second))
+    reader, expected, place = ViewReader(view), without(5), place_of(5)
+    assert len(expected) == view.size
+    assert expected[:place] == reader.read(0, place)
+    assert expected[place + 1 :] == reader.read(place + 1, view.size)
 
 
 def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(

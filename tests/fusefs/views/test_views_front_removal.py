@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, numbered, read_all
+from tests.fusefs.views.expected import content, numbered, one_by_one, read_all
 from topicfs.fusefs.forms import FORMS, VALUES, Form
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews, View
@@ -77,12 +77,8 @@ def test_a_reader_at_the_end_neither_repeats_nor_loses_a_line(partition: MemoryP
         partition.roll()
         partition.add(b"more %d" % number)
         expected += b"more %d\n" % number
-        remove_all_but_last(partition)
+        partition.delete_oldest_segments(len(partition.memory_segments) - 1)
     assert expected == seen + bytes(reader.read(len(seen), 1000))
-
-
-def remove_all_but_last(partition: MemoryPartition) -> None:
-    partition.delete_oldest_segments(len(partition.memory_segments) - 1)
 
 
 def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition) -> None:
@@ -98,14 +94,12 @@ def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition
     assert newer is views.whole(VALUES)
 
 
-def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> None:
+def test_a_new_generation_measures_nothing_again() -> None:
     """After records were deleted from the front, the new view uses the sizes that are already known.
 
     It renders only a few records to find its start.
     """
-    partition = MemoryPartition()
-    for number in range(20_000):
-        partition.add(b"a value that is long enough to make a few index entries %d" % number)
+    partition = one_by_one(20_000, b"a value that is long enough to make a few index entries %d")
     views = PartitionViews(partition)
     assert views.whole(VALUES).measure()
     partition.delete_records(Offset(10_001))
@@ -160,21 +154,3 @@ def test_deleting_a_marker_at_the_front_removes_no_byte() -> None:
     assert 2 == view.size
     partition.delete_records(Offset(1))
     assert b"a\n" == reader.read(0, 10)
-
-
-def test_views_made_before_segments_were_rewritten_read_on_only(partition: MemoryPartition) -> None:
-    """After a compaction, a reader of an old view can only read on, and a new view shows the new content."""
-    views = PartitionViews(partition)
-    old = views.whole(VALUES)
-    size = old.size
-    reader = ViewReader(old)
-    first = reader.read(0, size)
-    partition.rewrites += 1
-    partition.add(b"more")
-    assert size == len(first)
-    assert b"more\n" == reader.read(size, 100)
-    with pytest.raises(SegmentDeletedError):
-        ViewReader(old).read(200, 10)
-    new = views.whole(VALUES)
-    assert new is not old
-    assert content(partition) == read_all(new)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, one_by_one, read_all
 from topicfs.fusefs.forms import FORMS, JSON, VALUES, Form
 from topicfs.fusefs.views import measure
 from topicfs.fusefs.views.reader import ViewReader
@@ -64,9 +64,7 @@ def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
 def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lines of a long unmeasured log require one fetch, and asking for its size requires none."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
-    partition = MemoryPartition()
-    for number in range(20_000):
-        partition.add(b"line %d" % number)
+    partition = one_by_one(20_000)
     view = PartitionViews(partition).whole(VALUES)
     assert (0, False) == (view.size, view.measured)
     assert 0 == partition.bytes_read
@@ -76,9 +74,7 @@ def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch
 
 def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
     """Each call of `measure` measures about `max_bytes` of batches, until the size is exact."""
-    partition = MemoryPartition()
-    for number in range(1000):
-        partition.add(b"line %d" % number)
+    partition = one_by_one(1000)
     view = PartitionViews(partition).whole(JSON)
     measure = view._frame.measure
     sizes = []
@@ -94,9 +90,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
     """A read far into an unmeasured view measures the view only up to the position of the read."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 1000)
-    partition = MemoryPartition()
-    for number in range(10_000):
-        partition.add(b"line %d" % number)
+    partition = one_by_one(10_000)
     view = PartitionViews(partition).whole(VALUES)
     expected = content(partition)
     assert expected[20_000:20_100] == ViewReader(view).read(20_000, 100)
@@ -107,9 +101,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
 def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads can measure and read one view at the same time."""
     monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 2000)
-    partition = MemoryPartition()
-    for number in range(3000):
-        partition.add(b"line %d" % number)
+    partition = one_by_one(3000)
     expected = content(partition)
     view = PartitionViews(partition).whole(VALUES)
     wrong: list[int] = []

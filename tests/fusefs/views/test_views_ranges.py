@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, numbered, read_all
+from tests.fusefs.views.expected import content, numbered, one_by_one, read_all
 from topicfs.fusefs.forms import FORMS, VALUES, Form
 from topicfs.fusefs.views import view as view_module
 from topicfs.fusefs.views.reader import ViewReader
@@ -77,9 +77,7 @@ def test_a_range_is_clipped_at_the_log_start(partition: MemoryPartition) -> None
 
 def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
     """If the whole view is measured, the size of a range is computed, and its records are not rendered."""
-    partition = MemoryPartition()
-    for number in range(50_000):
-        partition.add(b"a value that is long enough to make a few index entries %d" % number)
+    partition = one_by_one(50_000, b"a value that is long enough to make a few index entries %d")
     views = PartitionViews(partition)
     assert views.whole(VALUES).measure()
     partition.bytes_read = 0
@@ -94,9 +92,7 @@ def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
 
 def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
     """A short range of an unmeasured log is measured, and the log outside the range is not read."""
-    partition = MemoryPartition()
-    for number in range(50_000):
-        partition.add(b"a value that is long enough to fill a long log %d" % number)
+    partition = one_by_one(50_000, b"a value that is long enough to fill a long log %d")
     view = PartitionViews(partition).range(VALUES, Offset(25_000), Offset(25_100))
     assert len(content(partition, start=25_000, end=25_100)) == view.size
     assert view.measured
@@ -105,9 +101,7 @@ def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
 
 def test_a_range_moves_into_the_whole_once_that_is_known() -> None:
     """After the whole view has been measured, an open range reads from the whole view, with unchanged positions."""
-    partition = MemoryPartition()
-    for number in range(80_000):
-        partition.add(b"line %d" % number)
+    partition = one_by_one(80_000)
     views = PartitionViews(partition)
     whole = views.whole(VALUES)
     view = views.range(VALUES, Offset(1), None)

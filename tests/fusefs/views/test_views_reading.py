@@ -82,13 +82,6 @@ def test_an_empty_partition_is_an_empty_file() -> None:
     assert (0, True, b"") == (view.size, view.measured, ViewReader(view).read(0, 10))
 
 
-def test_a_read_may_begin_at_any_position(partition: MemoryPartition) -> None:
-    """A read inside one window may start at any position."""
-    view, whole = PartitionViews(partition).whole(VALUES), content(partition)
-    for position in range(0, view.size, 31):
-        assert whole[position : position + 50] == ViewReader(view).read(position, 50)
-
-
 def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: MemoryPartition) -> None:
     """If the log starts inside a batch, the view begins with the first record that remains."""
     for start in range(9):
