@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.records import batch, marker
-from topicfs.fusefs.forms import BATCH, by_suffix, decoder_of
+from topicfs.fusefs.forms import BATCH, decoder_of
 from topicfs.storage.codec.batch import read_header, scan, set_append_time
 from topicfs.storage.codec.binary.fields import HIDDEN_MASK
 from topicfs.storage.codec.columns import decode
@@ -55,11 +55,6 @@ def sent(data):
 
 def records(data):
     return [tuple(record)[1:] for columns in decode(data) for record in columns]
-
-
-def test_the_suffix():
-    """The suffix `.batch` names the form BATCH."""
-    assert by_suffix(".batch") is BATCH
 
 
 @pytest.mark.parametrize(

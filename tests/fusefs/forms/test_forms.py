@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.codec.strategies import record_lists
-from topicfs.fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
+from topicfs.fusefs.forms import BATCH, FORMS, JSON, KV, VALUES, by_suffix
 from topicfs.storage.codec.records import BatchStamp, decode, encode
+from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.model import Header, Record, TopicPartition
 
 WHERE = {"partition": TopicPartition("orders", 3)}
@@ -21,7 +22,7 @@ def columns_of(*batches):
     return columns
 
 
-@pytest.mark.parametrize(("suffix", "form"), [("", VALUES), (".kv", KV), (".json", JSON)])
+@pytest.mark.parametrize(("suffix", "form"), [("", VALUES), (".kv", KV), (".json", JSON), (".batch", BATCH)])
 def test_forms_by_suffix(suffix, form):
     """Each suffix of a file name selects its form."""
     assert form is by_suffix(suffix)
@@ -84,6 +85,21 @@ def test_an_empty_text_is_no_batch(form):
     assert [] == form.parse(b"", timestamp=0, max_batch_bytes=1000)
     with pytest.raises(ValueError, match="no LF"):
         form.parse(b'{"payload":"x"}', timestamp=0, max_batch_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("form", "before", "line"),
+    [
+        (VALUES, b"a", b"%b"),
+        (KV, b"a\tb", b"k\t%b"),
+        (JSON, b'{"payload":"a"}', b'{"payload":"%b"}'),
+    ],
+    ids=["values", "kv", "json"],
+)
+def test_a_line_too_long_is_named(form, before, line):
+    """If the record of a line exceeds the largest batch, RecordTooLargeError has the line's number."""
+    with pytest.raises(RecordTooLargeError, match="line 2 "):
+        form.parse(before + b"\n" + line % (b"b" * 100) + b"\n", timestamp=0, max_batch_bytes=100)
 
 
 @pytest.mark.parametrize("form", [KV, JSON])

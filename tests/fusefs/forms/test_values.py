@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from topicfs.fusefs.forms import VALUES
 from topicfs.storage.codec.records import decode, encode
-from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.model import Record, TopicPartition
 
 WHERE = {"partition": TopicPartition("t", 0)}
@@ -43,9 +42,3 @@ def test_records_of_lines_have_no_key_and_the_given_time():
     (batch,) = VALUES.parse(b"a\r\t\0\n", timestamp=1700000000000, max_batch_bytes=1000)
 
     assert [Record(0, 1700000000000, None, b"a\r\t\0")] == list(decode(batch)[0])
-
-
-def test_a_line_too_long_is_named():
-    """If the record of a line exceeds the largest batch, RecordTooLargeError has the line's number."""
-    with pytest.raises(RecordTooLargeError, match="line 2 "):
-        VALUES.parse(b"a\n" + b"b" * 100 + b"\n", timestamp=0, max_batch_bytes=100)
