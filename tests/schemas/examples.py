@@ -38,6 +38,11 @@ message Refund { string reason = 1; }
 """
 
 
+def record(name: str = "R", /, **types: object) -> dict[str, Any]:
+    """Return Avro's schema of a record with fields of these types."""
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in types.items()]}
+
+
 def avro(schema: object, value: object) -> bytes:
     """Return a value in Avro's binary encoding."""
     stream = io.BytesIO()

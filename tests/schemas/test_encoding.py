@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf
+from tests.schemas.examples import ORDER, ORDER_PROTO, of_avro, of_protobuf, record
 from topicfs.schemas.codecs.avro import AvroCodec
 from topicfs.schemas.codecs.json_schema import JsonSchemaCodec, decode_json
 from topicfs.schemas.codecs.protobuf import ProtobufCodec
@@ -19,7 +19,7 @@ ALL = {
     "type": "record",
     "name": "All",
     "fields": [
-        {"name": "a", "type": ["null", "int", "string", {"type": "record", "name": "In", "fields": [{"name": "x", "type": "int"}]}]},
+        {"name": "a", "type": ["null", "int", "string", record("In", x="int")]},
         {"name": "b", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
         {"name": "c", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
         {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
@@ -94,11 +94,10 @@ def test_a_missing_field_needs_a_default():
 
 def test_unions_within_unions_end():
     """A value that fits none of very many branches is refused after a limited number of attempts."""
-    inner: object = {"type": "record", "name": "R0", "fields": [{"name": "n", "type": "int"}]}
-    names = [inner]
+    names = [record("R0", n="int")]
     for depth in range(1, 25):
         branches = [f"R{depth - 1}", {"type": "map", "values": f"R{depth - 1}"}]
-        names.append({"type": "record", "name": f"R{depth}", "fields": [{"name": "n", "type": branches}]})
+        names.append(record(f"R{depth}", n=branches))
     value: object = {"n": "x"}
     for _ in range(1, 25):
         value = {"n": value}
@@ -164,8 +163,9 @@ def doubling(levels: int) -> dict[str, object]:
     [{"$ref": "#"}, doubling(60), {"pattern": "(a+)+$"}, {"patternProperties": {"(a+)+$": {}}}, {"type": 5}, [], 1],
     ids=["circle", "doubling", "pattern", "patterns", "bad type", "list", "number"],
 )  # fmt: skip
-def test_hostile_json_schemas_are_refused(schema):
+def test_hostile_json_schemas_are_refused(schema, monkeypatch):
     """JSON Schemas with cycles, exponential references, or slow patterns are refused."""
+    monkeypatch.setattr("topicfs.schemas.codecs.json_schema.MAX_CHECKS", 2000)
     with pytest.raises(SchemaError):
         json_schema(schema).encode("a" * 40 + "b")
 
@@ -179,33 +179,22 @@ def doubled_default(levels: int) -> dict[str, object]:
     return found
 
 
+SYMBOLS = {"type": "enum", "name": "E", "symbols": [f"A{n}" for n in range(50_000)]}
+LONG_DEFAULT = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "string", "default": "A" * 2**19}]}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
         (doubled_default(30), {}),
-        (
-            {
-                "type": "array",
-                "items": {
-                    "type": "record",
-                    "name": "R",
-                    "fields": [{"name": "x", "type": "string", "default": "A" * 2**19}],
-                },
-            },
-            [{}] * 1000,
-        ),
-        (
-            {
-                "type": "array",
-                "items": {"type": "enum", "name": "E", "symbols": [f"A{n}" for n in range(50_000)]},
-            },
-            ["A49999"] * 10_000,
-        ),
+        ({"type": "array", "items": LONG_DEFAULT}, [{}] * 100),
+        ({"type": "array", "items": SYMBOLS}, ["A49999"] * 100),
     ],
     ids=["doubling", "long", "symbols"],
 )
-def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value):
+def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value, monkeypatch):
     """A short line is refused if defaults and symbols would expand it to billions of parts, bytes or comparisons."""
+    monkeypatch.setattr("topicfs.schemas.codecs.avro_values.MAX_STEPS", 10_000)
     with pytest.raises(SchemaError, match="too long"):
         AvroCodec(of_avro(schema), {}).encode(value)
 

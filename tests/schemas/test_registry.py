@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +14,6 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.schemas.examples import ORDER, ORDER_PROTO
-from topicfs.schemas.catalog import SchemaCatalog
-from topicfs.schemas.frame import FramedMessage
-from topicfs.schemas.payload_reader import Decoded, PayloadReader
 from topicfs.schemas.schema import Kind, PayloadSchema, SchemaError, SchemaReference
 from topicfs.schemas.sources import registry
 from topicfs.schemas.sources.registry import RegistrySource, RegistryUnavailableError
@@ -113,15 +109,6 @@ def test_schemas_are_asked_for_by_id_guid_and_version():
         assert 2 == len(asked)
 
 
-def test_payloads_are_decoded_by_a_registry():
-    """Payloads are decoded with a registry, and each schema is requested once."""
-    with serving(as_registry) as (url, asked):
-        reading = PayloadReader(Kind.AVRO, SchemaCatalog((RegistrySource(url),)))
-        for _ in range(3):
-            assert Decoded(b'{"id":1,"note":null}', 7) == reading.decode(FramedMessage(7, b"\x02\x00"))
-        assert ["/schemas/ids/7"] == asked
-
-
 def test_requests_have_authentication():
     """Requests have basic authentication. Redirects are not followed, so that no other server gets the password."""
     seen = []
@@ -193,14 +180,6 @@ def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
         wait_until(lambda: asked, "it is asked")
         assert 1 == len(asked)
         ended.set()
-
-
-def test_a_refused_connection_is_a_failure():
-    """A refused connection counts as a failure of the registry."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        source = RegistrySource(f"http://127.0.0.1:{unused.getsockname()[1]}")
-        assert source.by_id(7) is None
 
 
 @pytest.mark.parametrize(
