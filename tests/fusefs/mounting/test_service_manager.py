@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS
 from topicfs.fusefs.mounting.service_manager import ServiceManager
-
-
-@pytest.fixture
-def listening() -> Iterator[socket.socket]:
-    """The socket of a service manager, in a folder with a short name: a socket's path has at most 107 bytes."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(Path(folder) / "notify"))
-        manager.settimeout(TIMEOUT_SECONDS)
-        yield manager
 
 
 def told(listening: socket.socket) -> list[str]:
