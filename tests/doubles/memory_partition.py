@@ -158,9 +158,9 @@ class MemoryPartition:
         """Append one batch of `values`."""
         self.append(encode(records(values, key=key, timestamp=range(time, time + len(values)))))
 
-    def add_marker(self) -> None:
+    def add_marker(self, *, time: int = 0) -> None:
         """Append a control batch, which takes one offset and is never shown to readers."""
-        marker = [Record(Offset(0), Timestamp(0), b"\0\0\0\1", b"\0\0\0\0\0\0")]
+        marker = [Record(Offset(0), Timestamp(time), b"\0\0\0\1", b"\0\0\0\0\0\0")]
         self.append(encode(marker, BatchStamp(transactional=True, control=True)))
 
     def add_compacted(self, kept: Sequence[Record], *, last_offset: int) -> None:

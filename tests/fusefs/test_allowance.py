@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.hostile import empty_headers, record, sealed
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, found_in, read_all
 from topicfs.fusefs import allowance
 from topicfs.fusefs.allowance import (
     Allowance,
@@ -61,9 +61,7 @@ def test_in_the_event_loop_a_batch_too_large_is_left_to_a_thread():
         find_record(partition, Offset(0))
     for bound in (Allowance(31_000, inline=True), Allowance(1, inline=False)):
         with bound:
-            found = find_record(partition, Offset(0))
-        assert found is not None
-        assert b"0" * 30_000 == found.record.value
+            assert b"0" * 30_000 == found_in(partition, 0).record.value
 
 
 def test_in_the_event_loop_plain_batches_count_by_their_bytes():
@@ -109,10 +107,8 @@ def test_a_fetch_with_damage_is_as_short(monkeypatch):
         plain.add(b"x" * size)
     plain.damage(0)
     fetched = read_decoded(plain, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
-    assert (
-        [True, False],
-        4,
-    ) == ([isinstance(piece, Damage) for piece in fetched.pieces], fetched.next_offset)
+    assert [True, False] == [isinstance(piece, Damage) for piece in fetched.pieces]
+    assert 4 == fetched.next_offset
 
 
 def test_a_thread_decodes_one_batch_beyond_its_allowance(monkeypatch):
@@ -250,14 +246,11 @@ def test_a_line_too_long_is_shown_in_another_form():
     assert bytes(size) + b"\nx\n" == read_all(views.whole(VALUES), step=2**24)
     with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
         ViewReader(views.whole(JSON)).read(0, 1)
-    found = find_record(partition, Offset(0))
-    assert found is not None
+    found = found_in(partition, 0)
     assert bytes(size) == content_of(found, VALUES, partition)
     with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
         content_of(found, JSON, partition)
-    second = find_record(partition, Offset(1))
-    assert second is not None
-    assert content_of(second, JSON, partition).endswith(b'"payload":"x"}\n')
+    assert content_of(found_in(partition, 1), JSON, partition).endswith(b'"payload":"x"}\n')
 
 
 def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
@@ -356,8 +349,7 @@ def test_slow_decompression_is_left_to_a_thread(monkeypatch):
     """A batch of very many small blocks, or a series of batches that takes too long, is left to a thread."""
     slow = deflate(Codec.SNAPPY, b"")
     for byte in record(b"x" * 3000):
-        block = deflate(Codec.SNAPPY, bytes([byte]))[16:]
-        slow += block
+        slow += deflate(Codec.SNAPPY, bytes([byte]))[16:]
     partition = MemoryPartition()
     partition.append(sealed(b"", compressed=slow, codec=Codec.SNAPPY))
     with Allowance(10**6, inline=True), pytest.raises(ThreadNeededError):

@@ -54,11 +54,6 @@ def test_a_batch_may_be_as_long_as_the_log_takes():
         BATCHES.frame(NOTHING, begun, len(data) - 1)
 
 
-def test_the_last_line_waits_until_its_newline_comes():
-    """A line that arrives in pieces is returned as one line after its newline has arrived."""
-    assert feed(b"a\nbe", b"gun", b"!\nc") == (b"a\nbegun!\n", FramingState(b"c"))
-
-
 @given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\x00", b"\n"))))
 def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
     """The lines and the unfinished remainder do not depend on how a stream is cut into writes."""

@@ -7,10 +7,13 @@ from collections.abc import Container
 from tests.doubles.memory_partition import MemoryPartition
 from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.views.reader import ViewReader
+from topicfs.fusefs.views.records import find_record
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.columns import decode
+from topicfs.storage.codec.records import FoundRecord
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError
-from topicfs.storage.model import Isolation, TopicPartition
+from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 
 def content(
@@ -52,6 +55,15 @@ def one_by_one(count: int, value: bytes = b"line %d") -> MemoryPartition:
     for number in range(count):
         partition.add(value % number)
     return partition
+
+
+def found_in(
+    partition: Partition, offset: int, isolation: Isolation = Isolation.READ_COMMITTED
+) -> FoundRecord:
+    """Return the record at an offset, which must exist."""
+    found = find_record(partition, Offset(offset), isolation=isolation)
+    assert found is not None
+    return found
 
 
 def reads(view: View, step: int) -> list[bytes | CorruptionError]:

@@ -46,7 +46,7 @@ def log_of(*codecs: Codec) -> MemoryPartition:
     return partition
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     """A pool of two threads, whatever number of processors the machine has."""
     made = Pool(2)
@@ -54,7 +54,6 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
     return made
 
 
-@pytest.mark.usefixtures("pool")
 @pytest.mark.parametrize("step", [4096, 100_000, 2**17, 2**20])
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: int) -> None:
@@ -66,7 +65,6 @@ def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: 
     assert all(isinstance(part, bytes) and step == len(part) for part in parts[:-1])
 
 
-@pytest.mark.usefixtures("pool")
 def test_codecs_may_change_from_batch_to_batch() -> None:
     """Batches with different codecs and uncompressed batches can follow each other."""
     partition = log_of(*Codec)
@@ -92,7 +90,6 @@ def test_a_damaged_batch_causes_the_same_error_with_threads(
     assert 1 == sum(isinstance(part, str) for part in found[1])
 
 
-@pytest.mark.usefixtures("pool")
 def test_batches_too_large_for_threads_are_shown() -> None:
     """Batches that are too large for the threads to decompress are shown."""
     partition = log_of(Codec.ZSTD)
@@ -104,7 +101,6 @@ def test_batches_too_large_for_threads_are_shown() -> None:
     assert content(partition) == read_all(PartitionViews(partition).whole(VALUES), step=2**17)
 
 
-@pytest.mark.usefixtures("pool")
 def test_a_reader_that_jumps_gets_the_bytes_at_its_position() -> None:
     """After a jump a reader gets the right bytes, and data decompressed for its old position is dropped."""
     partition = log_of(Codec.LZ4)
@@ -115,7 +111,6 @@ def test_a_reader_that_jumps_gets_the_bytes_at_its_position() -> None:
             assert expected[position : position + 2**17] == reader.read(position, 2**17)
 
 
-@pytest.mark.usefixtures("pool")
 def test_records_appended_meanwhile_are_shown_after_those_inflated() -> None:
     """Records that are appended while a reader reads are returned once, after the earlier records."""
     partition, shown = MemoryPartition(), b""
@@ -129,7 +124,6 @@ def test_records_appended_meanwhile_are_shown_after_those_inflated() -> None:
     assert content(partition) == shown
 
 
-@pytest.mark.usefixtures("pool")
 def test_bytes_that_threads_inflate_count_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that threads decompress for a reader count against its allowance."""
     monkeypatch.setattr(allowances, "INLINE_SECONDS", 1000)  # Only bytes count in this test, not time.

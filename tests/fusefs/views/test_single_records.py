@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.logs import Transactions, filled
 from tests.doubles.memory_partition import MemoryPartition
-from tests.fusefs.views.expected import one_by_one
+from tests.fusefs.views.expected import found_in, one_by_one
 from topicfs.fusefs.forms import JSON, KV, VALUES
 from topicfs.fusefs.views.records import (
     PlainRecord,
@@ -33,8 +33,7 @@ def test_a_record_comes_with_its_batch_and_place() -> None:
     headers = (Header(b"h", b"1"), Header(b"n", None))
     record = Record(Offset(1), Timestamp(77), b"key", b"two\nlines", headers)
     partition.append(encode([Record(Offset(0), Timestamp(70), None, None), record]))
-    found = find_record(partition, Offset(3))
-    assert found is not None
+    found = found_in(partition, 3)
     assert record._replace(offset=Offset(3)) == found.record
     assert 77 == found.timestamp
     assert (TimestampType.CREATE_TIME, 0) == (found.batch.timestamp_type, found.batch.leader_epoch)
@@ -45,9 +44,7 @@ def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
     """In VALUES, a record's file is the value without a newline, empty for null; in other forms, it is the line."""
     partition = MemoryPartition()
     partition.add(b"value", None, key=b"k")
-    first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))
-    assert first is not None
-    assert second is not None
+    first, second = found_in(partition, 0), found_in(partition, 1)
     assert (b"value", b"") == (content_of(first, VALUES, partition), content_of(second, VALUES, partition))
     assert (b"k\tvalue\n", b"k\t\\N\n") == (
         content_of(first, KV, partition),
@@ -63,8 +60,7 @@ def test_find_plain_finds_the_same_records_as_find_record(size) -> None:
     values = [b"%06d" % number * 16 for number in range(-(-size // 106))]
     partition.add(*values)
     for offset in (0, len(values) // 2, len(values) - 1):
-        found = find_record(partition, Offset(offset))
-        assert found is not None
+        found = found_in(partition, offset)
         expected = PlainRecord(found.offset, found.timestamp, content_of(found, VALUES, partition))
         assert expected == find_plain(partition, Offset(offset), Isolation.READ_COMMITTED)
     assert find_plain(partition, Offset(len(values)), Isolation.READ_COMMITTED) is None
@@ -90,18 +86,14 @@ def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
     partition.delete_records(Offset(1))
     partition.last_stable_offset = 7
     assert [1, 2, 6] == [offset for offset in range(-1, 10) if find_record(partition, Offset(offset))]
-    uncommitted = find_record(partition, Offset(7), isolation=Isolation.READ_UNCOMMITTED)
-    assert uncommitted is not None
-    assert b"7" == uncommitted.record.value
+    assert b"7" == found_in(partition, 7, Isolation.READ_UNCOMMITTED).record.value
 
 
 def test_finding_a_record_reads_its_batch_alone() -> None:
     """Finding a record reads only its batch."""
     partition = one_by_one(5000, b"value %d")
     partition.bytes_read = 0
-    found = find_record(partition, Offset(2500))
-    assert found is not None
-    assert b"value 2500" == found.record.value
+    assert b"value 2500" == found_in(partition, 2500).record.value
     assert partition.bytes_read < 100
 
 

@@ -44,16 +44,19 @@ def test_entries_stand_at_the_first_batch_after_each_interval() -> None:
     assert (280_000, 170) == index.frontier
 
 
-@given(st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10))
-def test_entries_do_not_depend_on_how_batches_are_grouped(groups: list[list[int]]) -> None:
+@given(
+    st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10),
+    st.sampled_from([100, MAX_BATCH_INTERVAL // 2]),
+)
+def test_entries_do_not_depend_on_how_batches_are_grouped(groups: list[list[int]], batch_size: int) -> None:
     """The entries do not depend on how many batches are added in one call."""
     together, apart, grouped = (SparseIndex(Offset(5)) for _ in range(3))
     every = [size for group in groups for size in group]
-    extend(together, every)
+    extend(together, every, batch_size=batch_size)
     for size in every:
-        extend(apart, [size])
+        extend(apart, [size], batch_size=batch_size)
     for group in groups:
-        extend(grouped, group)
+        extend(grouped, group, batch_size=batch_size)
     assert entries(together) == entries(apart) == entries(grouped)
     assert together.frontier == apart.frontier == grouped.frontier
 
@@ -119,16 +122,6 @@ def test_a_gap_moves_the_offset_alone() -> None:
     index.skip(Offset(50))
     index.skip(Offset(20))
     assert (10, 50) == index.frontier
-
-
-def test_batches_added_one_by_one_or_together_get_the_same_entries() -> None:
-    """Batches of half an interval get the same entries, whether they are added one by one or together."""
-    together, apart = SparseIndex(Offset(0)), SparseIndex(Offset(0))
-    half = MAX_BATCH_INTERVAL // 2
-    extend(together, [1] * 6, batch_size=half)
-    for _ in range(6):
-        extend(apart, [1], batch_size=half)
-    assert [(0, 0), (2, 20), (4, 40)] == entries(together) == entries(apart)
 
 
 def test_decompressed_bytes_count_for_the_distance_of_entries() -> None:

@@ -9,17 +9,15 @@ import pytest
 from tests.doubles.logs import DIRECTORY, LogOnDisk
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.records import batch
-from tests.fusefs.views.expected import content, read_all
+from tests.fusefs.views.expected import content, found_in, read_all
 from topicfs.fusefs.forms import FORMS, VALUES, Form
 from topicfs.fusefs.selectors import SelectedRange, SelectorError, parse, resolve
 from topicfs.fusefs.views import measure, rendering, sparse_index
 from topicfs.fusefs.views.reader import ViewReader
-from topicfs.fusefs.views.records import find_record
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
-from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset
 
 
@@ -149,12 +147,6 @@ def damaged_log(at: int) -> tuple[Both, FoundRecord]:
     data[found.batch_position + at] ^= 0x40
     both.on_disk.write(name, bytes(data))
     return both, found
-
-
-def found_in(partition: Log | MemoryPartition, offset: int) -> FoundRecord:
-    found = find_record(partition, Offset(offset))
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("at", [17, 27, 35, 43, 57, 61, 70])
