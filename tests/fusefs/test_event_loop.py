@@ -101,72 +101,71 @@ async def patient_lookup(client: MountClient, path: str) -> int:
     return (await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, name))).node.node_id
 
 
-async def test_others_are_answered_while_a_file_is_measured(client: MountClient, gate, monkeypatch):
+async def patient_cat(client: MountClient, path: str) -> bytes:
+    """Look up a name as the kernel does, and read its file."""
+    fs = client.filesystem
+    fh = (await fs.open(await patient_lookup(client, path), os.O_RDONLY, 0)).fh
+    content = await client.read_on(fh)
+    await fs.release(fh)
+    return content
+
+
+async def test_others_are_answered_while_a_file_is_measured(orders: MountClient, gate, monkeypatch):
     """While an open(2) measures a large file, the event loop answers other requests."""
-    await client.mkdir("orders")
-    await client.mkdir("other")
+    await orders.mkdir("other")
     large = b"x" * 2**22
-    await client.append("orders/0/log.batch", bytes(sealed(record(large), codec=Codec.ZSTD)))
+    await orders.append("orders/0/log.batch", bytes(sealed(record(large), codec=Codec.ZSTD)))
     monkeypatch.setattr(View, "measure", gate.before(View.measure))
     sizes = []
 
     async def open_it() -> None:
-        fh = await client.open("orders/0/log")
-        sizes.append((await client.filesystem.getattr(client.lookup("orders/0/log").node_id)).size)
-        await client.filesystem.release(fh)
+        fh = await orders.open("orders/0/log")
+        sizes.append((await orders.filesystem.getattr(orders.lookup("orders/0/log").node_id)).size)
+        await orders.filesystem.release(fh)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(open_it)
         await reached(gate)
-        await others_answer(client)
+        await others_answer(orders)
         gate.open()
     assert sizes == [len(large) + 1]
 
 
-async def test_others_are_answered_while_partitions_are_made(client: MountClient, gate, monkeypatch):
+async def test_others_are_answered_while_partitions_are_made(orders: MountClient, gate, monkeypatch):
     """While partitions are created, the event loop answers other requests; other changes of topics wait in threads."""
-    for name in ("orders", "other"):
-        await client.mkdir(name)
+    await orders.mkdir("other")
     monkeypatch.setattr(changes, "load_new", gate.before(changes.load_new))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.mkdir, "orders/3")
+        nursery.start_soon(orders.mkdir, "orders/3")
         await reached(gate)
-        nursery.start_soon(client.append, "other/config", b"retention.ms=7\n")
+        nursery.start_soon(orders.append, "other/config", b"retention.ms=7\n")
         await trio.testing.wait_all_tasks_blocked()
-        await others_answer(client)
+        await others_answer(orders)
         gate.open()
-    assert "3" == client.list("orders")[-1]
-    assert b"retention.ms=7\n" in await client.cat("other/config")
+    assert "3" == orders.list("orders")[-1]
+    assert b"retention.ms=7\n" in await orders.cat("other/config")
 
 
-async def test_a_long_search_by_time_runs_in_a_thread(client: MountClient, in_loop, monkeypatch):
+async def test_a_long_search_by_time_runs_in_a_thread(orders: MountClient, in_loop, monkeypatch):
     """If a search by time would decompress more than INLINE_SEARCH_BYTES, it is repeated in a thread."""
     monkeypatch.setattr(records, "INLINE_SEARCH_BYTES", 2**19)
-    await client.mkdir("orders")
-    await client.append("orders/config", b"compression.type=zstd\n")
+    await orders.append("orders/config", b"compression.type=zstd\n")
     line = b'{"payload":"%s","ts":%d}\n'
-    await client.append(
+    await orders.append(
         "orders/0/log.json", line % (b"x" * 600_000, 10) + line % (b"y" * 600_000, 20) + line % (b"b", 30)
     )
     seen = in_loop(LogReader, "record_at")
-    node_id = await patient_lookup(client, "orders/0/@25")
-    fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
-    assert b"b" == await client.read_on(fh)
-    await client.filesystem.release(fh)
+    assert b"b" == await patient_cat(orders, "orders/0/@25")
     assert [True, False] == seen[:2]
 
 
-async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop):
+async def test_a_time_near_by_is_looked_up_at_once(orders: MountClient, in_loop):
     """A time that is close to an index entry is searched in the event loop's thread."""
-    await client.mkdir("orders")
-    await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
+    await orders.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
     seen = in_loop(LogReader, "record_at")
     for name, expected in (("@15", b"b"), ("@15-", b"b\n"), ("@0-@15", b"a\n")):
-        node_id = await patient_lookup(client, f"orders/0/{name}")
-        fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
-        assert await client.read_on(fh) == expected
-        await client.filesystem.release(fh)
-        await patient_lookup(client, f"orders/0/{name}")
+        assert expected == await patient_cat(orders, f"orders/0/{name}")
+        await patient_lookup(orders, f"orders/0/{name}")
     assert len(seen) > 4
     assert all(seen)
 
@@ -184,119 +183,111 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
 
 
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
-    client: MountClient, engine: Engine, in_loop, monkeypatch
+    orders: MountClient, engine: Engine, in_loop, monkeypatch
 ):
     """The status of many segments is made in a thread, because it asks the disk about each segment.
 
     Listings make no status.
     """
-    await client.mkdir("orders")
     seen = in_loop(engine.partition("orders", 0), "status")
     for _ in range(2):
-        await client.append("orders/0/log", b"x\n")
-        await client.stat("orders/0/log")
-        client.list("orders/0")
-        client.list("orders")
+        await orders.append("orders/0/log", b"x\n")
+        await orders.stat("orders/0/log")
+        orders.list("orders/0")
+        orders.list("orders")
     assert [] == seen
     monkeypatch.setattr(partition_files, "FEW_SEGMENTS", 0)
     for path in ("orders/0/status", "orders/status"):
-        node_id = await patient_lookup(client, path)
-        size = (await client.filesystem.getattr(node_id)).size
-        fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
-        assert len(await client.read_on(fh)) == size
-        await client.filesystem.release(fh)
+        node_id = await patient_lookup(orders, path)
+        size = (await orders.filesystem.getattr(node_id)).size
+        assert size == len(await patient_cat(orders, path))
     assert len(seen) >= 4
     assert not any(seen)
     monkeypatch.undo()
     seen = in_loop(engine.partition("orders", 0), "status")
-    await patient_lookup(client, "orders/0/status")
+    await patient_lookup(orders, "orders/0/status")
     assert [True] == seen
 
 
-async def test_a_listing_of_segments_describes_each_once(client: MountClient, engine: Engine, in_loop):
+async def test_a_listing_of_segments_describes_each_once(orders: MountClient, engine: Engine, in_loop):
     """A listing of `segments` describes each segment once; later lookups search this listing."""
-    await client.mkdir("orders")
-    await client.append("orders/config", b"segment.bytes=1048576\n")
+    await orders.append("orders/config", b"segment.bytes=1048576\n")
     for _ in range(3):
-        await client.append("orders/0/log", b"x" * 1_000_000 + b"\n")
+        await orders.append("orders/0/log", b"x" * 1_000_000 + b"\n")
     seen = in_loop(engine.partition("orders", 0), "segments")
-    names = client.list("orders/0/segments")
+    names = orders.list("orders/0/segments")
     assert 3 == sum(name.endswith(".log") for name in names)
     assert 1 == len(seen)
     for name in names:
-        assert (await client.stat(f"orders/0/segments/{name}")).size >= 0
+        assert (await orders.stat(f"orders/0/segments/{name}")).size >= 0
     with refused("ENOENT"):
-        client.lookup("orders/0/segments/00000000000000000009.log")
+        orders.lookup("orders/0/segments/00000000000000000009.log")
     assert 1 == len(seen)
 
 
-async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
+async def test_lines_for_many_partitions_are_spread_in_a_thread(orders: MountClient, in_loop, monkeypatch):
     """Many lines for many partitions are appended in a thread.
 
     Few lines, or lines for few partitions, are appended in the event loop.
     """
     monkeypatch.setattr(topic_logs, "SLOW_DISTRIBUTION_PARTITIONS", 1)
-    await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
     lines = b"".join(b"%d\tv\n" % number for number in range(2000))
-    await client.append("orders/log.kv", lines)
+    await orders.append("orders/log.kv", lines)
     assert [True] == seen
-    await client.mkdir("orders/3")
+    await orders.mkdir("orders/3")
     seen.clear()
-    await client.append("orders/log.kv", b"k\tv\n")
+    await orders.append("orders/log.kv", b"k\tv\n")
     assert [True] == seen
-    await client.append("orders/log.kv", lines)
+    await orders.append("orders/log.kv", lines)
     assert [False] * 4 == seen[1:]
-    assert 4001 == len((await client.cat("orders/log.kv")).splitlines())
+    assert 4001 == len((await orders.cat("orders/log.kv")).splitlines())
 
 
 @pytest.mark.parametrize("path", ["orders/log.json", "orders/0/log.json"])
-async def test_many_lines_of_json_are_parsed_in_a_thread(client: MountClient, in_loop, path: str):
+async def test_many_lines_of_json_are_parsed_in_a_thread(orders: MountClient, in_loop, path: str):
     """A write of many JSON lines is parsed and appended in a thread; a write of few lines is not."""
-    await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
-    await client.append(path, b'{"payload":"v"}\n' * 1000)
+    await orders.append(path, b'{"payload":"v"}\n' * 1000)
     assert [True] == seen
-    await client.append(path, b'{"payload":"v"}\n' * 1100)
+    await orders.append(path, b'{"payload":"v"}\n' * 1100)
     assert [True, False] == seen
-    assert b"v\n" * 2100 == await client.cat("orders/0/log")
+    assert b"v\n" * 2100 == await orders.cat("orders/0/log")
 
 
-async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_loop, monkeypatch):
+async def test_many_partitions_are_followed_in_a_thread(orders: MountClient, in_loop, monkeypatch):
     """A reader of many partitions runs in a thread, because after each append it checks each partition."""
     monkeypatch.setattr(follow, "INLINE_PARTITIONS", 1)
     monkeypatch.setattr(follows, "INLINE_PARTITIONS", 1)
     seen = in_loop(follow.FollowHandle, "_fill")
-    await client.mkdir("orders")
-    await client.mkdir("orders/2")
-    fh = await client.open("orders/follow")
-    await client.append("orders/1/log", b"one\n")
-    assert b"one\n" == await client.filesystem.read(fh, 0, 100)
+    await orders.mkdir("orders/2")
+    fh = await orders.open("orders/follow")
+    await orders.append("orders/1/log", b"one\n")
+    assert b"one\n" == await orders.filesystem.read(fh, 0, 100)
     assert [False] == seen
-    await client.mkdir("orders/3")
-    await client.append("orders/3/log", b"two\n")
-    assert b"two\n" == await client.filesystem.read(fh, 4, 100)
+    await orders.mkdir("orders/3")
+    await orders.append("orders/3/log", b"two\n")
+    assert b"two\n" == await orders.filesystem.read(fh, 4, 100)
     assert not any(seen)
-    await client.filesystem.release(fh)
+    await orders.filesystem.release(fh)
 
 
-async def test_partitions_that_came_are_followed(client: MountClient):
+async def test_partitions_that_came_are_followed(orders: MountClient):
     """A waiting reader of `follow` gets the first record of a partition that is created during the wait."""
-    await client.mkdir("orders")
-    fh = await client.open("orders/follow")
+    fh = await orders.open("orders/follow")
     read = []
 
     async def read_it() -> None:
-        read.append(await client.filesystem.read(fh, 0, 100))
+        read.append(await orders.filesystem.read(fh, 0, 100))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read_it)
         await trio.testing.wait_all_tasks_blocked()
-        await client.mkdir("orders/1")
+        await orders.mkdir("orders/1")
         await trio.testing.wait_all_tasks_blocked()
-        await client.append("orders/1/log", b"one\n")
+        await orders.append("orders/1/log", b"one\n")
     assert [b"one\n"] == read
-    await client.filesystem.release(fh)
+    await orders.filesystem.release(fh)
 
 
 async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path):

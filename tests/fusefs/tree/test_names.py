@@ -40,33 +40,17 @@ async def test_a_partition_lists_only_files_that_end(orders: MountClient):
     ] == names
 
 
-@pytest.mark.parametrize(
-    "name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
-)
-async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: str):
-    """`follow` and selectors can be looked up by name in the directory of a partition."""
+OF_A_PARTITION = ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
+OF_A_TOPIC = ["log", "log.kv", "log.json", "follow", "follow.kv", "follow.json"]
+OF_TIMES = ["@0-", "@0-.kv", "@2000-@2026-01-01.json"]
+
+
+@pytest.mark.parametrize("path", [f"0/{name}" for name in OF_A_PARTITION] + OF_A_TOPIC + OF_TIMES)
+async def test_unlisted_names_are_there_all_the_same(orders: MountClient, path: str):
+    """`follow` and selectors of a partition, and the files of a topic as a whole, can be looked up by name."""
     await orders.append("orders/0/log", b"a\n")
 
-    assert stat.S_ISREG(orders.lookup(f"orders/0/{name}").attributes().mode)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "log",
-        "log.kv",
-        "log.json",
-        "follow",
-        "follow.kv",
-        "follow.json",
-        "@0-",
-        "@0-.kv",
-        "@2000-@2026-01-01.json",
-    ],
-)
-async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: str):
-    """A topic's own `log`, `follow` and ranges of times can be looked up by name."""
-    assert stat.S_ISREG(orders.lookup(f"orders/{name}").attributes().mode)
+    assert stat.S_ISREG(orders.lookup(f"orders/{path}").attributes().mode)
 
 
 @pytest.mark.parametrize(

@@ -69,15 +69,11 @@ async def test_rejected_records_are_kept_until_they_are_removed(orders: MountCli
 async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
     """Other names in a queue give ENOENT, and records can be neither renamed nor moved elsewhere."""
     fh = await taken(orders, 1)
-    for path in (
-        "log",
-        "in-flight/orders-0-9",
-        "in-flight/nothing",
-        "rejected/orders-0-0",
-        "../nothere/take",
-    ):
+    for path in ("log", "in-flight/orders-0-9", "in-flight/nothing", "rejected/orders-0-0"):
         with refused("ENOENT"):
-            orders.lookup(f"@queues/q/orders/{path}" if not path.startswith("..") else "@queues/q/nothere")
+            orders.lookup(f"@queues/q/orders/{path}")
+    with refused("ENOENT"):
+        orders.lookup("@queues/q/nothere")
     parent, name = orders.parent("@queues/q/orders/in-flight/orders-0-0")
     for target, renamed in ((orders.filesystem.root.node_id, name), (parent, b"x")):
         with refused("EPERM"):
