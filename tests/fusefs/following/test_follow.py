@@ -15,7 +15,7 @@ from topicfs.fusefs.following.follow import Followed, FollowHandle
 from topicfs.fusefs.following.tail import Tails
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
-from topicfs.fusefs.forms import JSON, VALUES, Form
+from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.model import Isolation
 
@@ -50,16 +50,6 @@ class Topic:
         followed = Followed(lambda: self.partitions, self.news, self.tails, form, Isolation.READ_COMMITTED)
         program = Program(self.waiting, 7, "/orders/0/follow")
         return Stream(FollowHandle(followed, program, BlockingCalls(), nonblocking=nonblocking))
-
-
-async def test_it_begins_at_the_end():
-    """`follow` shows only records that are appended after its open(2)."""
-    topic = Topic()
-    topic.partitions[0].add(b"before")
-    follow = topic.follow()
-    topic.partitions[0].add(b"after")
-
-    assert b"after\n" == await follow.read(100)
 
 
 async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
@@ -128,34 +118,10 @@ async def test_markers_of_transactions_are_skipped():
     assert b"a\n" == await follow.read(100)
 
 
-async def test_the_suffix_selects_the_form():
-    """`follow.json` shows records in the form JSON."""
-    topic = Topic()
-    follow = topic.follow(JSON)
-    topic.partitions[0].add(b"a")
-
-    assert b'"offset":0' in await follow.read(1000)
-
-
 async def fails(awaited: object) -> int:
     with pytest.raises(FileError) as caught:
         await awaited  # type: ignore[misc]
     return caught.value.number
-
-
-async def test_a_nonblocking_read_without_new_records_fails():
-    """With O_NONBLOCK, a read fails with EAGAIN if there is no new record."""
-    assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
-
-
-async def test_a_slow_follower_that_missed_records_gets_estale():
-    """If records were deleted before `follow` read them, the read fails with ESTALE."""
-    topic = Topic()
-    follow = topic.follow()
-    topic.partitions[0].add(b"a", b"b")
-    topic.partitions[0].log_start_offset = 1
-
-    assert await fails(follow.read(10)) == errno.ESTALE
 
 
 class Notification:
