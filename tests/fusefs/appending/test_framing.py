@@ -73,21 +73,18 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
     assert framed.waiting == FramingState(b"ne")
 
 
-def test_skipping_continues_over_writes_without_a_newline():
-    """For a write inside a refused line, `is_empty` is true and no line is returned; the line remains refused."""
-    refused = LINES.after_refusal(b"x" * 10, ERROR)
+@pytest.mark.parametrize(
+    ("data", "waiting"),
+    [
+        pytest.param(b"y" * 10, FramingState(refused=ERROR), id="no newline"),
+        pytest.param(b"y\n", NOTHING, id="its newline"),
+    ],
+)
+def test_a_write_inside_a_refused_line_brings_nothing(data: bytes, waiting: FramingState):
+    """For a write inside a refused line, `is_empty` is true. The line remains refused up to its newline."""
+    framed = frame(LINES.after_refusal(b"x" * 10, ERROR), data)
 
-    framed = frame(refused, b"y" * 10)
-
-    assert framed == Framed(b"", FramingState(refused=ERROR))
-    assert framed.is_empty
-
-
-def test_the_write_that_ends_a_refused_line_brings_nothing_either():
-    """For a write that only ends a refused line, `is_empty` is true; the lines after this write are accepted."""
-    framed = frame(LINES.after_refusal(b"x" * 10, ERROR), b"y\n")
-
-    assert framed == Framed(b"", NOTHING)
+    assert framed == Framed(b"", waiting)
     assert framed.is_empty
 
 

@@ -54,13 +54,10 @@ def test_lines_that_people_write(line, pair):
     assert [pair] == pairs_of(line)
 
 
-@pytest.mark.parametrize(
-    ("field", "part"),
-    [(b"a\\x", "value"), (b"\\", "value"), (b"\\NN", "value"), (b"x\\N", "value"), (b"a\\", "value")],
-)
-def test_an_unknown_escape_names_the_line(field, part):
+@pytest.mark.parametrize("field", [b"a\\x", b"\\", b"\\NN", b"x\\N", b"a\\"])
+def test_an_unknown_escape_names_the_line(field):
     r"""After a backslash only t, n, r and a backslash are valid; \N is valid only as a whole field."""
-    with pytest.raises(FormError, match=rf"line 2: .* {part} ") as caught:
+    with pytest.raises(FormError, match=r"line 2: .* value ") as caught:
         KV.parse(b"k\tv\nk\t" + field + b"\n", timestamp=0, max_batch_bytes=1000)
     assert 2 == caught.value.line_number
 

@@ -32,26 +32,21 @@ sys.exit(run_in_background(globals()[sys.argv[1]]))
 """
 
 
-def started(serve: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", START, serve], capture_output=True, text=True, check=False)
-
-
-def test_a_successful_start_prints_nothing() -> None:
-    """If the daemon gets mounted, the command ends with status 0 and prints nothing."""
-    done = started("stands")
-    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.parametrize(
-    ("serve", "told"),
+    ("serve", "status", "said"),
     [
-        ("refuses", "topicfs: no such directory"),
-        ("raises", "topicfs: the daemon failed: ValueError: that way not"),
-        ("ends", "topicfs: the daemon ended with exit status 3 before mounting"),
-        ("is_killed", "topicfs: the daemon was ended by signal 7 (Bus error) before mounting"),
+        ("stands", 0, []),
+        ("refuses", 1, ["topicfs: no such directory"]),
+        ("raises", 1, ["topicfs: the daemon failed: ValueError: that way not"]),
+        ("ends", 1, ["topicfs: the daemon ended with exit status 3 before mounting"]),
+        ("is_killed", 1, ["topicfs: the daemon was ended by signal 7 (Bus error) before mounting"]),
     ],
 )
-def test_whatever_ends_the_daemon_is_reported(serve: str, told: str) -> None:
-    """If the daemon ends before it mounts, the command's last line of output has the reason; its exit status is 1."""
-    done = started(serve)
-    assert (1, told) == (done.returncode, done.stderr.splitlines()[-1])
+def test_whatever_ends_the_daemon_is_reported(serve: str, status: int, said: list[str]) -> None:
+    """If the daemon ends before it mounts, the command fails, and its last line has the reason.
+
+    If the daemon gets mounted, the command ends with status 0 and prints nothing.
+    """
+    command = [sys.executable, "-c", START, serve]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (status, "", said) == (done.returncode, done.stdout, done.stderr.splitlines()[-1:])
