@@ -54,18 +54,11 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
     assert (path, end) == read_path(data, 64)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x02",
-        b"\x04\x00",
-        b"\xff\xff\xff\xff\xff\xff\x01",
-        b"\x01",
-        b"\xff\x7f",
-        b"\x02" + b"\x80" * 9 + b"\x01",
-    ],
-)
+TORN = [b"", b"\x02", b"\x04\x00", b"\x01", b"\xff\x7f"]
+TOO_LONG = [b"\xff\xff\xff\xff\xff\xff\x01", b"\x02" + b"\x80" * 9 + b"\x01"]
+
+
+@pytest.mark.parametrize("data", TORN + TOO_LONG)
 def test_a_path_that_is_torn_or_too_long_is_refused(data):
     """A path that is truncated or too long is refused.
 

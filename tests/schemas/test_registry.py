@@ -182,19 +182,11 @@ def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
         ended.set()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "localhost:8081",
-        "ftp://host",
-        "http://",
-        "http://host?a=b",
-        "http://[bad",
-        "file:///etc/passwd",
-        "http://host:port",
-    ],
-)
+NOT_OF_HTTP = ["", "localhost:8081", "ftp://host", "file:///etc/passwd"]
+NO_PLACE = ["http://", "http://host?a=b", "http://[bad", "http://host:port"]
+
+
+@pytest.mark.parametrize("url", NOT_OF_HTTP + NO_PLACE)
 def test_what_is_no_url_is_refused(url):
     """Only HTTP and HTTPS URLs are accepted."""
     with pytest.raises(InvalidConfigError, match="not the URL of a schema registry"):

@@ -67,13 +67,8 @@ def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
     grow(engine, registered("orders-value", 2, 8, ORDER, deleted=True))
     assert 7 == source.newest("orders-value").number
     assert 8 == source.by_id(8).number
-    grow(
-        engine,
-        line(
-            b'{"subject":"orders-value","version":2}',
-            b'{"keytype":"DELETE_SUBJECT","subject":"orders-value","magic":0}',
-        ),
-    )
+    deleted = b'{"keytype":"DELETE_SUBJECT","subject":"orders-value","magic":0}'
+    grow(engine, line(b'{"subject":"orders-value","version":2}', deleted))
     assert source.newest("orders-value") is None
     assert 7 == source.by_id(7).number
     grow(engine, line(None, b'{"keytype":"SCHEMA","subject":"refunds-value","version":1,"magic":1}'))
@@ -84,25 +79,11 @@ def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
 def test_records_that_are_none_of_a_registry_are_passed(engine):
     """Malformed, deeply nested and huge records, which no registry writes, are skipped."""
     good = b'{"keytype":"SCHEMA","subject":"bad-value","version":1,"magic":1}'
-    bad = [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff",
-        b'{"id":"x"}',
-        b'{"id":-1}',
-        b'{"id":true}',
-        b'{"id":99999999999}',
-        b"[" * 100_000,
-    ]
-    grow(engine, *(line(value, good) for value in bad))
-    grow(
-        engine,
-        *(
-            line(b"{}", key)
-            for key in (b"", b"[1]", b'{"keytype":"SCHEMA","subject":1,"version":1}', b"x" * 5000)
-        ),
-    )
+    no_object = [b"", b"{", b"[]", b"\xff", b"[" * 100_000]
+    no_id = [b'{"id":"x"}', b'{"id":-1}', b'{"id":true}', b'{"id":99999999999}']
+    grow(engine, *(line(value, good) for value in no_object + no_id))
+    no_key = [b"", b"[1]", b'{"keytype":"SCHEMA","subject":1,"version":1}', b"x" * 5000]
+    grow(engine, *(line(b"{}", key) for key in no_key))
     grow(engine, line(b'{"id":11}', None), registered("after-value", 1, 12, "int"))
     source = SchemasTopic(engine)
     assert 12 == source.by_id(12).number

@@ -25,23 +25,14 @@ def test_an_address_is_a_port_with_an_optional_host(text: str, host: str, port: 
     assert (host, port) == parse_metrics_address(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ":",
-        "host",
-        "host:",
-        "65536",
-        "-1",
-        "host:port",
-        "::1:9464",
-        "[::1]",
-        "a b:1",
-        "http://host:1",
-        "1:2:3",
-    ],
-)
+REFUSED = {
+    "no port": ["", ":", "host", "host:", "[::1]"],
+    "no number of a port": ["65536", "-1", "host:port"],
+    "no host": ["::1:9464", "a b:1", "http://host:1", "1:2:3"],
+}
+
+
+@pytest.mark.parametrize("text", [text for texts in REFUSED.values() for text in texts])
 def test_an_invalid_address_is_refused_with_the_remedy(text: str):
     """An invalid address is refused with a one-line error that names the address and the remedy."""
     with pytest.raises(InvalidConfigError) as raised:

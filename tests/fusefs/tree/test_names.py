@@ -24,20 +24,9 @@ async def test_a_partition_lists_only_files_that_end(orders: MountClient):
     """A partition does not list `follow` and selectors, so that programs that read all files (grep -r, tar) end."""
     await orders.append("orders/0/log", b"a\n")
 
-    names = orders.list("orders/0")
-
-    assert [
-        "log",
-        "log.kv",
-        "log.json",
-        "log.batch",
-        "earliest",
-        "latest",
-        "start",
-        "state",
-        "status",
-        "segments",
-    ] == names
+    logs = ["log", "log.kv", "log.json", "log.batch"]
+    others = ["earliest", "latest", "start", "state", "status", "segments"]
+    assert logs + others == orders.list("orders/0")
 
 
 OF_A_PARTITION = ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
@@ -53,35 +42,27 @@ async def test_unlisted_names_are_there_all_the_same(orders: MountClient, path: 
     assert stat.S_ISREG(orders.lookup(f"orders/{path}").attributes().mode)
 
 
-@pytest.mark.parametrize(
-    ("path", "mode"),
-    [
-        ("", stat.S_IFDIR | 0o755),
-        ("orders", stat.S_IFDIR | 0o755),
-        ("orders/0", stat.S_IFDIR | 0o755),
-        ("orders/0/segments", stat.S_IFDIR | 0o755),
-        ("orders/0/log", stat.S_IFREG | 0o644),
-        ("orders/0/log.kv", stat.S_IFREG | 0o644),
-        ("orders/0/log.json", stat.S_IFREG | 0o644),
-        ("orders/log", stat.S_IFREG | 0o644),
-        ("orders/log.kv", stat.S_IFREG | 0o644),
-        ("orders/log.json", stat.S_IFREG | 0o644),
-        ("orders/config", stat.S_IFREG | 0o644),
-        ("orders/0/follow", stat.S_IFREG | 0o444),
-        ("orders/0/status", stat.S_IFREG | 0o444),
-        ("orders/0/start", stat.S_IFREG | 0o444),
-        ("orders/0/0", stat.S_IFREG | 0o444),
-        ("orders/0/0-", stat.S_IFREG | 0o444),
-        ("orders/0/segments/00000000000000000000.log", stat.S_IFREG | 0o444),
-        ("orders/0/earliest", stat.S_IFLNK | 0o777),
-        ("@status", stat.S_IFREG | 0o444),
-        ("@groups/g/orders/log", stat.S_IFREG | 0o600),
-        ("@groups/g/orders/drain.json", stat.S_IFREG | 0o600),
-        ("@groups/g/orders/next-1000", stat.S_IFREG | 0o600),
-        ("@groups/g/orders/next-10s.kv", stat.S_IFREG | 0o600),
-        ("@queues/q/orders/take.kv", stat.S_IFREG | 0o600),
-        ("@groups/g/orders/0/position", stat.S_IFREG | 0o644),
+PATHS_BY_MODE = {
+    stat.S_IFDIR | 0o755: ["", "orders", "orders/0", "orders/0/segments"],
+    stat.S_IFREG | 0o644: [
+        *("orders/0/log", "orders/0/log.kv", "orders/0/log.json"),
+        *("orders/log", "orders/log.kv", "orders/log.json", "orders/config"),
+        "@groups/g/orders/0/position",
     ],
+    stat.S_IFREG | 0o600: [
+        *("@groups/g/orders/log", "@groups/g/orders/drain.json", "@queues/q/orders/take.kv"),
+        *("@groups/g/orders/next-1000", "@groups/g/orders/next-10s.kv"),
+    ],
+    stat.S_IFREG | 0o444: [
+        *("@status", "orders/0/follow", "orders/0/status", "orders/0/start", "orders/0/0", "orders/0/0-"),
+        "orders/0/segments/00000000000000000000.log",
+    ],
+    stat.S_IFLNK | 0o777: ["orders/0/earliest"],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"), [(path, mode) for mode, paths in PATHS_BY_MODE.items() for path in paths]
 )
 async def test_modes(orders: MountClient, path: str, mode: int):
     """Directories have mode 0755, files that take lines 0644, files that change a group 0600, other files 0444."""
@@ -92,18 +73,11 @@ async def test_modes(orders: MountClient, path: str, mode: int):
     assert (await orders.stat(path)).mode == mode
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "payments",
-        "orders/1",
-        "orders/00",
-        "orders/10000",
-        "orders/logs",
-        "orders/log.batch",
-        "orders/0/.git",
-    ],
-)
+NO_PARTITIONS = ["orders/1", "orders/00", "orders/10000"]
+NO_FILES = ["payments", "orders/logs", "orders/log.batch", "orders/0/.git"]
+
+
+@pytest.mark.parametrize("path", NO_PARTITIONS + NO_FILES)
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
     """Other names give ENOENT, and no report, because tools look up many names."""
     with refused("ENOENT"):
