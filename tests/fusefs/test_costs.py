@@ -227,21 +227,6 @@ async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: Mo
     assert "earliest" not in names
 
 
-async def test_follow_reports_a_damaged_batch_once_and_continues(orders: MountClient, tmp_path):
-    """A reader of `follow` gets the records before a damaged batch, EIO once, and then the records after the batch."""
-    fh = await orders.open("orders/0/follow")
-    for line in (b"one\n", b"two\n", b"three\n"):
-        await orders.append("orders/0/log", line)
-    flip_text(next(tmp_path.glob("data/orders-0/*.log")), b"two")
-    assert b"one\n" == await orders.filesystem.read(fh, 0, 100)
-    assert orders.filesystem.poll(fh, None)
-    with refused("EIO") as caught:
-        await orders.filesystem.read(fh, 4, 100)
-    assert "00000000000000000000.log: position" in caught.reason
-    assert b"three\n" == await orders.filesystem.read(fh, 4, 100)
-    await orders.filesystem.release(fh)
-
-
 async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: MountClient, threads):
     """`follow` decodes a large batch in a thread and returns it in parts; poll(2) decodes nothing."""
     fh = await orders.open("orders/0/follow")
