@@ -43,9 +43,6 @@ def test_each_form_has_its_suffix(form):
     [
         ("42", Single(Offset(42))),
         ("0", Single(Offset(0))),
-        ("42.json", Single(Offset(42), ".json")),
-        ("42.kv", Single(Offset(42), ".kv")),
-        ("42.batch", Single(Offset(42), ".batch")),
         ("42-99", Range(Offset(42), Offset(99))),
         ("42-42", Range(Offset(42), Offset(42))),
         ("0-0.kv", Range(Offset(0), Offset(0), ".kv")),

@@ -67,7 +67,14 @@ def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
     return found.get((metric.name, tuple(sorted(labels.items()))))
 
 
-def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
+@pytest.fixture
+def listener(engine: Engine) -> Iterator[Listener]:
+    with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
+        listener.serve(engine, EngineConfig())
+        yield listener
+
+
+def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine, listener: Listener):
     """The collector's metrics and the table's metrics are the same, with the same kinds, labels and meanings."""
     counts = RequestCounts()
     counts.note(NUMBERS["read"], 5)
@@ -75,14 +82,11 @@ def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
     engine.create_topic("orders")
     engine.groups.create("billing")
     families = {}
-    with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
-        listener.serve(engine, EngineConfig())
-        assert listener.counts is not None
-        note = RequestNote("Fetch", 5, received_bytes=10, sent_bytes=20, error=1)
-        listener.counts.note(ClientName("a", "kcat"), note)
-        for one in (engine, StallingEngine()):
-            collector = MetricsCollector(one, watched(counts), listener)
-            families |= {family.name: family for family in collector.collect()}
+    note = RequestNote("Fetch", 5, received_bytes=10, sent_bytes=20, error=1)
+    listener.counts.note(ClientName("a", "kcat"), note)
+    for one in (engine, StallingEngine()):
+        collector = MetricsCollector(one, watched(counts), listener)
+        families |= {family.name: family for family in collector.collect()}
     expected = {metric.name.removesuffix("_total"): metric for metric in METRICS}
     assert set(expected) == set(families)
     for name, metric in expected.items():
@@ -246,17 +250,14 @@ def test_hostile_names_stay_inside_their_labels(engine: Engine):
     }
 
 
-def test_requests_of_kafka_clients(engine: Engine):
+def test_requests_of_kafka_clients(engine: Engine, listener: Listener):
     """The listener's connections and requests are reported by kind and by client, whatever the client's name."""
-    with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
-        listener.serve(engine, EngineConfig())
-        assert listener.counts is not None
-        name = client_name('a"\n\0', "kcat")
-        listener.counts.move(None, name)
-        for error in (0, 3):
-            note = RequestNote("Fetch", 2048, received_bytes=10, sent_bytes=20, error=error)
-            listener.counts.note(name, note)
-        found = samples(MetricsCollector(engine, listener=listener).text())
+    name = client_name('a"\n\0', "kcat")
+    listener.counts.move(None, name)
+    for error in (0, 3):
+        note = RequestNote("Fetch", 2048, received_bytes=10, sent_bytes=20, error=error)
+        listener.counts.note(name, note)
+    found = samples(MetricsCollector(engine, listener=listener).text())
     labels = {"client": 'a"\\n\\x00', "software": "kcat"}
     kinds = (table.CLIENT_CONNECTIONS, table.CLIENT_REQUESTS, table.CLIENT_ERRORS)
     assert [1, 2, 1] == [of(found, metric, **labels) for metric in kinds]
