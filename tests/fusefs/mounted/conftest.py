@@ -23,6 +23,10 @@ from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
 SERVE = Path(__file__).with_name("serve.py")
 ROOT = Path(__file__).parents[3]
+TOPICFS = Path(sys.executable).with_name("topicfs")
+"""The command, as installed."""
+OWN_NAMESPACE = "unshare --mount --propagation private bash"
+"""The interpreter of scripts that mount in a mount namespace of their own."""
 
 
 def is_mounted(path: Path) -> bool:
@@ -145,7 +149,7 @@ def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subproce
     """Run a script with `names` as environment variables, and return its result."""
     environment = {**os.environ, "LC_ALL": "C.UTF-8", **{name: str(value) for name, value in names.items()}}
     return subprocess.run(
-        [interpreter, "-c", script],
+        [*interpreter.split(), "-c", script],
         cwd=cwd,
         env=environment,
         capture_output=True,

@@ -64,6 +64,7 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "fusefs/SEMANTICS.md#a-kafka-cluster",
     "test_groups_mounted::test_thousands_of_members_wait_in_one_program": "each member needs a thread",
     "test_last_words": OWN_DISK,
+    "test_little": OWN_DISK,
     "test_metrics": "tests/fusefs/metrics/test_collector.py tests the metrics of a remote engine",
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +12,12 @@ import pytest
 
 from tests.doubles.engines import append_lines
 from tests.doubles.hostile import sealed
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import TOPICFS, Mount, shell
 from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import Codec
 
 pytestmark = [pytest.mark.fuse, pytest.mark.slow]
 
-TOPICFS = Path(sys.executable).with_name("topicfs")
 MIB = 1 << 20
 FORMS = [
     "log",
@@ -40,10 +37,9 @@ MAX_REQUEST_MEMORY_BYTES = 300 * MIB
 
 
 @pytest.fixture
-def bombs(unmounted_directory: Mount) -> Mount:
+def bombs(unmounted: Mount) -> Mount:
     """A mount with one topic per codec, each with a record and a batch of a few KB that inflates to 300 MiB."""
-    mount = unmounted_directory
-    engine = open_engine(mount.data)
+    engine = open_engine(unmounted.data)
     codecs = [codec for codec in Codec if codec is not Codec.NONE]
     for codec in codecs:
         engine.create_topic(codec.name)
@@ -52,17 +48,10 @@ def bombs(unmounted_directory: Mount) -> Mount:
     for codec in codecs:
         batch = bytearray(sealed(bytes(300 * MIB), codec=codec))
         batch[:8] = (1).to_bytes(8, "big")
-        with (mount.data / f"{codec.name}-0" / f"{0:020d}.log").open("ab") as log:
+        with (unmounted.data / f"{codec.name}-0" / f"{0:020d}.log").open("ab") as log:
             log.write(batch)
-    (mount.data / ".kafka_cleanshutdown").unlink()
-    return mount.start()
-
-
-@pytest.fixture
-def unmounted_directory(tmp_path: Path) -> Iterator[Mount]:
-    mount = Mount(tmp_path)
-    yield mount
-    mount.clean_up()
+    (unmounted.data / ".kafka_cleanshutdown").unlink()
+    return unmounted.start()
 
 
 def peak_bytes(pid: int) -> int:
@@ -105,14 +94,7 @@ def little_memory() -> Iterator[Path]:
 def run_and_check(script: str, folder: Path, *, partitions: int, **environment: str) -> None:
     """Run a shell script that mounts `mnt`, and then check the data directory."""
     (folder / "mnt").mkdir()
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=folder,
-        env={**os.environ, "topicfs": str(TOPICFS), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = shell("bash", script, folder, topicfs=TOPICFS, **environment)
     subprocess.run(["umount", "-l", folder / "mnt"], capture_output=True, check=False)
     assert 0 == done.returncode, done.stderr
     assert done.stderr.startswith(f"no findings in {partitions} partitions")

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount, is_mounted
+from tests.fusefs.mounted.conftest import OWN_NAMESPACE, TOPICFS, Mount, is_mounted, shell
 from topicfs.fusefs.mounting.mountpoint import unmount
 
 pytestmark = pytest.mark.fuse
 
-TOPICFS = Path(sys.executable).with_name("topicfs")
 GETDENTS64 = {"x86_64": 217, "aarch64": 61}
 MAX_TRANSFER_BYTES = 2**20
 
@@ -181,18 +180,6 @@ def test_an_ordinary_user_mounts_by_fusermount3(request: pytest.FixtureRequest):
     (base / "mnt").mkdir()
     for path in (base, base / "mnt"):
         os.chown(path, 65534, 65534)
-    done = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", AS_ORDINARY_USER],
-        env={
-            **os.environ,
-            "base": str(base),
-            "topicfs": str(TOPICFS),
-            "device": str(base / "fuse"),
-            "HOME": str(base),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    names = {"base": base, "topicfs": TOPICFS, "device": base / "fuse", "HOME": base}
+    done = shell(OWN_NAMESPACE, AS_ORDINARY_USER, base, **names)
     assert (0, "") == (done.returncode, done.stderr)

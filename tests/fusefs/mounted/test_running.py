@@ -8,18 +8,16 @@ import pty
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import is_mounted
+from tests.fusefs.mounted.conftest import OWN_NAMESPACE, TOPICFS, is_mounted, shell
 
 pytestmark = pytest.mark.fuse
 
-TOPICFS = Path(sys.executable).with_name("topicfs")
 TIMEOUT_SECONDS = 240
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -222,20 +220,8 @@ kill $journald
 )
 def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path, mount: str):
     """In a real journal, the entries of a mount can be found by its mountpoint; fstab(5) mounts log to the journal."""
-    done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "bash", "-c", JOURNAL],
-        env={
-            **os.environ,
-            "base": str(tmp_path),
-            "topicfs": str(TOPICFS),
-            "mount": mount,
-            "PATH": f"{TOPICFS.parent}:{os.environ['PATH']}",
-        },
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    path = f"{TOPICFS.parent}:{os.environ['PATH']}"
+    done = shell(OWN_NAMESPACE, JOURNAL, tmp_path, base=tmp_path, topicfs=TOPICFS, mount=mount, PATH=path)
     entries = [json.loads(line) for line in done.stdout.splitlines()]
     assert [f"{tmp_path / 'data'}: mounted at {mnt}", f"{tmp_path / 'data'}: closed"] == [
         entry["MESSAGE"]

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fusefs.mounted.conftest import ROOT, is_mounted
+from tests.fusefs.mounted.conftest import OWN_NAMESPACE, ROOT, TOPICFS, is_mounted, shell
 
 pytestmark = pytest.mark.fuse
 
-TOPICFS = Path(sys.executable).with_name("topicfs")
 HELPER = Path(sys.executable).with_name("mount.topicfs")
 UNIT = ROOT / "packaging" / "systemd" / "topicfs@.service"
 TIMEOUT_SECONDS = 240
@@ -97,15 +96,7 @@ mount -t topicfs "$base/data" "$base/nowhere/else" || echo "status $?"
 @pytest.mark.root
 def test_mount_and_fstab_know_the_type(tmp_path: Path):
     """mount(8) and fstab(5) accept the type topicfs and its options, and have mount's exit statuses."""
-    variables = {"base": str(tmp_path), "helper": str(HELPER), "topicfs": str(TOPICFS)}
-    done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "bash", "-c", FSTAB],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    done = shell(OWN_NAMESPACE, FSTAB, tmp_path, base=tmp_path, helper=HELPER, topicfs=TOPICFS)
     expected = ["hello", "acks all", "hello", "read-only", "status 1", "status 32"]
     assert expected == done.stdout.splitlines(), done.stderr
     assert "mount.topicfs: nosuch: not an option of a mount" in done.stderr
