@@ -220,21 +220,21 @@ class Run:
 
     # Followers.
 
-    async def follow(self, number: int, until: float) -> None:
+    async def follow(self, number: int) -> None:
         """Follow at a certain speed until the last append.
 
         Open the file again if retention has overtaken the follower, or if the follower has read only for a short time.
         """
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
-        ways: tuple[Callable[[Follower, random.Random, float], object], ...]
+        ways: tuple[Callable[[Follower, random.Random], object], ...]
         ways = (*[self.read_fast] * 3, self.read_slowly, self.read_seldom, self.poll, self.pass_by)
         way = ways[number % len(ways)]
         while True:
             follower = Follower(self.client, self.partition(topic), suffix)
             await follower.open(os.O_NONBLOCK if way in (self.poll, self.pass_by) else os.O_RDONLY)
             try:
-                await way(follower, chance, until)  # type: ignore[misc] # all of them are async
+                await way(follower, chance)  # type: ignore[misc] # all of them are async
             except FileError as error:
                 assert error.number == errno.ESTALE
                 self.counts["overtaken"] += 1
@@ -264,16 +264,16 @@ class Run:
                 return
             await trio.sleep(0 if appended.ended else pause())
 
-    async def read_fast(self, follower: Follower, _chance: random.Random, _until: float) -> None:
+    async def read_fast(self, follower: Follower, _chance: random.Random) -> None:
         await self.until_end(follower, lambda: 2**17, lambda: 0)
 
-    async def read_slowly(self, follower: Follower, chance: random.Random, _until: float) -> None:
+    async def read_slowly(self, follower: Follower, chance: random.Random) -> None:
         await self.until_end(follower, lambda: chance.choice((1, 100, 5000)), lambda: chance.random() * 0.003)
 
-    async def read_seldom(self, follower: Follower, chance: random.Random, _until: float) -> None:
+    async def read_seldom(self, follower: Follower, chance: random.Random) -> None:
         await self.until_end(follower, lambda: 2**16, lambda: chance.random() * 0.5)
 
-    async def poll(self, follower: Follower, chance: random.Random, _until: float) -> None:
+    async def poll(self, follower: Follower, chance: random.Random) -> None:
         """Wait until the file is readable, and read with O_NONBLOCK until EAGAIN."""
         appended = self.appended[follower.partition.topic]
         while True:
@@ -288,7 +288,7 @@ class Run:
                 while True:
                     await follower.read(chance.choice((100, 2**17)))
 
-    async def pass_by(self, follower: Follower, chance: random.Random, _until: float) -> None:
+    async def pass_by(self, follower: Follower, chance: random.Random) -> None:
         """Open, read little or nothing, and close again."""
         for _ in range(chance.randrange(30)):
             with _nothing_new():
@@ -336,7 +336,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
         with trio.fail_after(seconds + 2 * TIMEOUT_SECONDS):
             async with trio.open_nursery() as followers:
                 for number in range(FOLLOWERS):
-                    followers.start_soon(run.follow, number, until)
+                    followers.start_soon(run.follow, number)
                 async with trio.open_nursery() as writers:
                     writers.start_soon(run.append_here, until)
                     writers.start_soon(trio.to_thread.run_sync, run.append_there, until)

@@ -83,7 +83,7 @@ class World:
         Raises AssertionError.
         """
         self.chance = Random(0)
-        self._bring_all_back()
+        self._restore(self.places)
         before = self._disks()
         self.expected.forget_destroyed(before)
         engine = self._start(self.places, dies=False)
@@ -264,7 +264,7 @@ class World:
             self.expected.forget_destroyed(self._disks())
         elif "; name more, or give --replicas" in message:
             # A directory that lost `topicfs.replicas` and ran alone knows no other directory.
-            self._bring_all_back()
+            self._restore(self.places)
             self.named = self.places
         elif "; move one of the two away" in message:
             # Both directories lost `topicfs.replicas`, and `--without OTHER` would leave out the wrong one.
@@ -276,9 +276,7 @@ class World:
         else:
             there = [place for place in named if place.path.exists()]
             assert all(place.damaged for place in there), f"the refusal names no command: {message}"
-            for place in named:
-                self._bring_back(place)
-                self._note(*(f"repaired {one}" for one in place.repair()))
+            self._restore(named)
 
     def _resolve(self, words: list[str]) -> None:
         assert not self.disk.changes, f"{self.disk.changes} changes before a fork was refused"
@@ -299,7 +297,7 @@ class World:
         else:
             if damaged is None:
                 self.counts["forks that need another disk"] += 1
-                self._bring_all_back()
+                self._restore(self.places)
                 self.named = self.places
                 return
             self.counts["forks of two damaged logs"] += 1
@@ -307,14 +305,15 @@ class World:
         status, said = _command([*words, "--save", str(folder), "--yes"])
         self._note(f"{shlex.join(words)}: {said}")
         if "; repair it, or give it up without --save" in said or "; repair the others" in said:
-            self._bring_all_back()
+            self._restore(self.places)
             return
         assert 0 == status, f"{words}: {said}"
         for file in folder.rglob("*"):  # Read each file alone, because partitions have the same offsets.
             self.saved |= set(places.held(places.read_batches([file])))
 
-    def _bring_all_back(self) -> None:
-        for place in self.places:
+    def _restore(self, named: Sequence[places.TestedDirectory]) -> None:
+        """Bring back directories and repair their files."""
+        for place in named:
             self._bring_back(place)
             self._note(*(f"repaired {one}" for one in place.repair()))
 

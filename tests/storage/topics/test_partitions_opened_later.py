@@ -10,10 +10,9 @@ import pytest
 
 from tests.doubles.engines import DATA, QUIET, TINY_SEGMENTS, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
-from tests.doubles.several_disks import SeveralDisks
+from tests.doubles.several_disks import SeveralDisks, contents
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.disk.names import HIGH_WATERMARKS, RECOVERY_POINTS
-from topicfs.storage.engine import Partition
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.manager import LogManager, Machine, open_engine
 from topicfs.storage.topics.unopened_partitions import AT_A_TIME
@@ -31,8 +30,9 @@ def disk(clock: ManualClock) -> SimulatedDisk:
     engine = opened(disk, clock)
     for name in TOPICS:
         engine.create_topic(name, partitions=PARTITIONS, overrides=TINY_SEGMENTS)
-    for name, number, partition in every(engine):
-        append_lines(partition, f"{name}{number}\n", timestamp=clock())
+    for name, topic in engine.topics().items():
+        for number, partition in topic.partitions().items():
+            append_lines(partition, f"{name}{number}\n", timestamp=clock())
     engine.close()
     disk.calls.clear()
     return disk
@@ -50,21 +50,9 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
     return opened(disk, clock)
 
 
-def every(engine: LogManager) -> list[tuple[str, int, Partition]]:
-    return [
-        (name, number, partition)
-        for name, topic in engine.topics().items()
-        for number, partition in topic.partitions().items()
-    ]
-
-
 def open_now(engine: LogManager) -> list[str]:
     """Return the names of the open partitions."""
     return [f"{name}-{one.number}" for name, topic in engine.topics().items() for one in topic.opened()]
-
-
-def contents(engine: LogManager) -> dict[str, list[str]]:
-    return {f"{name}-{number}": read_lines(partition) for name, number, partition in every(engine)}
 
 
 WHOLE = {f"{name}-{number}": [f"{name}{number}"] for name in TOPICS for number in range(PARTITIONS)}
@@ -102,10 +90,9 @@ def test_few_partitions_are_all_opened_at_the_start(disk: SimulatedDisk, clock: 
     disk.crash(keep=1.0)
 
 
-def test_a_partition_is_opened_when_it_is_asked_for(
-    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
-) -> None:
+def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Only a requested partition is opened, and only once. Records and appends survive a restart."""
+    engine = opened(disk, clock)
     one = engine.partition("b", 1)
     assert ["b-1"] == open_now(engine)
     assert one is engine.topic("b").partitions()[1]
@@ -137,10 +124,9 @@ def test_concurrent_requests_get_the_same_log(engine: LogManager) -> None:
     assert {id(asked[0])} == {id(one) for one in asked}
 
 
-def test_checkpoint_lines_of_unopened_partitions_stay(
-    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
-) -> None:
+def test_checkpoint_lines_of_unopened_partitions_stay(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Checkpoint lines of unopened partitions stay, and recovery after a kill uses these lines."""
+    engine = opened(disk, clock)
     partition = engine.partition("a", 1)
     append_lines(partition, "more\n")
     partition.sync()
@@ -234,10 +220,9 @@ def test_settings_that_were_altered_before_hold_for_what_is_opened_later(engine:
     assert [5000, 5000] == [first.config.max_message_bytes, engine.partition("a", 1).config.max_message_bytes]
 
 
-def test_topics_change_without_opening_partitions(
-    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
-) -> None:
+def test_topics_change_without_opening_partitions(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Adding partitions and deleting topics works without opening the other partitions."""
+    engine = opened(disk, clock)
     engine.add_partitions("a", total=5)
     engine.delete_topic("b")
     assert ["a-3", "a-4"] == open_now(engine)
@@ -317,10 +302,9 @@ def test_idle_partitions_are_retained_by_time(engine: LogManager, clock: ManualC
     assert ["b0"] == read_lines(engine.partition("b", 0))
 
 
-def test_an_unchanged_directory_is_listed_once(
-    disk: SimulatedDisk, engine: LogManager, clock: ManualClock
-) -> None:
+def test_an_unchanged_directory_is_listed_once(disk: SimulatedDisk, clock: ManualClock) -> None:
     """An unchanged directory is listed once, and again after its topic is altered."""
+    engine = opened(disk, clock)
     duties(engine, clock, HOUR_MS)
     disk.calls.clear()
     for _ in range(3):
