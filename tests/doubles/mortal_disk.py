@@ -59,7 +59,7 @@ class MortalDisk(SimulatedDisk):
 
 
 def every_step(most: int = 500) -> Iterator[int]:
-    """Yield the numbers of changes after which a test kills a process; the test ends the loop at the first survivor."""
+    """Yield the number of changes before each kill. The test leaves the loop when a run has ended before its kill."""
     yield from range(most)
     raise AssertionError(f"not complete after {most} steps")
 

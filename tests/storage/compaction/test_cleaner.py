@@ -247,7 +247,7 @@ def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk():
         log.fill(keys=4, rounds=1)
         log.log.sync()
         log.disk.sync_directory(DIRECTORY)
-        log.fill(keys=4, rounds=4)
+        log.fill(keys=4, rounds=2)
         died = log.dies(log.clean, steps)
         log.crash(keep=0.0, recovery_point=4)
         assert {b"k0", b"k1", b"k2", b"k3"} == set(log.table()), f"after {steps} steps"

@@ -162,7 +162,7 @@ def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_m
 def test_only_the_last_batch_of_a_producer_is_kept():
     """Row 109: a producer's last batch stays, because it has the last sequence. Older batches and their markers go.
 
-    As those of a group coordinator, the batches all begin at sequence 0.
+    The batches all begin at sequence 0, like those of a group coordinator.
     """
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
 
