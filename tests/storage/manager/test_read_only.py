@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - the user `nobody` may not be able to read Python's own files
 import hashlib
 import json
 import os
