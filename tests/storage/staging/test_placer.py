@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from copy import deepcopy
+from functools import cache
 
 import pytest
 
@@ -50,10 +52,18 @@ def batch(*offsets: int) -> bytearray:
 
 def populated(disk: SimulatedDisk) -> LogManager:
     """Return an engine with one record in `orders`; the topic `clicks` does not exist."""
+    disk.take_content(_populated())
+    return engine_on(disk)
+
+
+@cache
+def _populated() -> SimulatedDisk:
+    """Return the disk for `populated`. The disk is filled only once."""
+    disk = SimulatedDisk()
     engine = engine_on(disk)
     append_lines(engine.create_topic("orders").partitions()[0], "old\n")
     engine.close()
-    return engine_on(disk)
+    return disk
 
 
 @pytest.fixture
@@ -124,8 +134,13 @@ def prepared(disk: MortalDisk) -> LogManager:
 
 def half_done() -> tuple[MortalDisk, LogManager]:
     """Return the disk and the next owner, after an owner was killed when it had appended the first batch of `orders`."""
-    disk = killed_when(lambda engine: offsets_in(engine, ORDERS) == [0, 1, 3], prepared)
+    disk = deepcopy(_half_done())
     return disk, engine_on(disk)
+
+
+@cache
+def _half_done() -> MortalDisk:
+    return killed_when(lambda engine: offsets_in(engine, ORDERS) == [0, 1, 3], prepared)
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
