@@ -36,12 +36,12 @@ def planned(**changes):
 def test_the_active_segment_is_never_cleaned():
     """Row 120: a first pass cleans all segments below the active one."""
     first = planned()
-    assert (
-        0,
-        30,
-        300,
-        True,
-    ) == (first.first_dirty_offset, first.end_offset, first.cleanable_bytes, first.due)
+    assert (0, 30, 300, True) == (
+        first.first_dirty_offset,
+        first.end_offset,
+        first.cleanable_bytes,
+        first.due,
+    )
 
 
 def test_the_checkpoint_divides_clean_from_dirty():

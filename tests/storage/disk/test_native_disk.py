@@ -255,11 +255,8 @@ def test_directories(disk, tmp_path):
     disk.write_bytes(tmp_path / "d" / "b", b"2", sync=True)
     disk.write_bytes(tmp_path / "d" / "a", b"1")
     disk.make_directory(tmp_path / "d" / "c")
-    assert [
-        DirectoryEntry("a", False),
-        DirectoryEntry("b", False),
-        DirectoryEntry("c", True),
-    ] == disk.list_directory(tmp_path / "d")
+    expected = [DirectoryEntry("a", False), DirectoryEntry("b", False), DirectoryEntry("c", True)]
+    assert expected == disk.list_directory(tmp_path / "d")
     with pytest.raises(FileExistsError):
         disk.make_directory(tmp_path / "d")
     with pytest.raises(OSError, match="not empty"):

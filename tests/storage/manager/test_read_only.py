@@ -107,10 +107,9 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
         "g-zstd": [0],
     } == found
     assert "1EvPSKI_SvihSIy3lMKMvg" == engine.topic("g-none").topic_id
-    assert [
-        "__consumer_offsets",
-        "__transaction_state",
-    ] == [name for name, topic in engine.topics().items() if topic.internal]
+    assert ["__consumer_offsets", "__transaction_state"] == [
+        name for name, topic in engine.topics().items() if topic.internal
+    ]
     assert {} == engine.topic("g-none").overrides
     offsets = engine.partition("g-none", 0).offsets()
     assert (0, 400, 400) == (offsets.log_start_offset, offsets.log_end_offset, offsets.recovery_point)

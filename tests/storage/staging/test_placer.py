@@ -285,10 +285,7 @@ def test_a_damaged_placement_is_reported_and_stays(disk, engine, damage):
     area = submit(disk)
     path = DATA / write_file(WRITE, WriteFileKind.REQUESTED)
     content = json.loads(disk.read_bytes(path)) | damage
-    disk.unlink(path)
-    file = disk.open(path, create=True)
-    file.append(json.dumps(content).encode())
-    file.close()
+    disk.write_bytes(path, json.dumps(content).encode())
     with pytest.raises(CorruptionError):
         area.claim(WRITE)
     engine.commit_staged_writes()
