@@ -24,7 +24,7 @@ from testing.processes import ending_with_this
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.config.properties import format_properties
 
-START_TIMEOUT_SECONDS = 90
+START_TIMEOUT_SECONDS = 240
 STOP_TIMEOUT_SECONDS = 60
 POLL_SECONDS = 0.1
 

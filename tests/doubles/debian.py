@@ -1,5 +1,7 @@
 """A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes its own overlay.
 
+Packages that a test needs are one more layer, which apt-get has made once.
+
 The release is this machine's, or another release that is given by name. Every process that a script starts in the
 folder ends with the script, because the script has its own mount and process namespaces.
 """
@@ -11,13 +13,15 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-TIMEOUT_SECONDS = 600
-"""Timeout for making a Debian tree. This takes three minutes on a slow network and a busy machine."""
+TIMEOUT_SECONDS = 1500
+"""Timeout for making a Debian tree. This takes three minutes on a slow network, and longer on a busy machine."""
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where a script in a tree finds programs."""
 _ENTER = """
 set -eu
 # This namespace has copies of all FUSE mounts. A copy would keep a mount alive after its user's umount.
@@ -47,45 +51,62 @@ def own_release() -> str:
 
 
 def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
-    """Return a folder with a minimal system and `packages`; the caller must not change the folder.
+    """Return a tree with a minimal system and `packages`, for `run_inside`; the caller must not change it.
 
     Raises UnavailableError if debootstrap is missing, or the packages cannot be fetched.
     """
     suite = release or own_release()
+    if not packages:
+        return _kept(suite, packages, lambda folder: _bootstrap(suite, folder))
+    bare = debian((), release)
+    return Path(f"{_kept(suite, packages, lambda folder: _install(bare, packages, folder))}:{bare}")
+
+
+def _kept(suite: str, packages: Sequence[str], make: Callable[[Path], Path]) -> Path:
+    """Return the folder of the user's cache for these packages; `make` makes it, inside the folder that it gets."""
     fingerprint = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
-    folder = user_cache_path("topicfs") / f"{suite}-{platform.machine()}-{fingerprint}"
+    kind = "layer-" if packages else ""
+    folder = user_cache_path("topicfs") / f"{kind}{suite}-{platform.machine()}-{fingerprint}"
     if folder.is_dir():
         return folder
-    if shutil.which("debootstrap") is None:
-        raise UnavailableError("debootstrap is missing: install the package debootstrap")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as beside:
-        tree = Path(beside) / "tree"
-        options = (
-            ["--variant=minbase", f"--include={','.join(packages)}"] if packages else ["--variant=minbase"]
-        )
-        try:
-            done = subprocess.run(
-                ["debootstrap", *options, suite, str(tree)],
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise UnavailableError(f"debootstrap did not end in {TIMEOUT_SECONDS} seconds") from None
-        if done.returncode:
-            raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
-        for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
-            archive.unlink()
+        made = make(Path(beside))
         # All users must be able to read the folder, because it becomes /.
-        tree.chmod(0o755)
+        made.chmod(0o755)
         try:
-            tree.rename(folder)
+            made.rename(folder)
         except OSError:
             if not folder.is_dir():  # If it exists, another process has made the same tree in the meantime.
                 raise
     return folder
+
+
+def _bootstrap(suite: str, folder: Path) -> Path:
+    if shutil.which("debootstrap") is None:
+        raise UnavailableError("debootstrap is missing: install the package debootstrap")
+    tree = folder / "tree"
+    command = ["debootstrap", "--variant=minbase", suite, str(tree)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"debootstrap did not end in {TIMEOUT_SECONDS} seconds") from None
+    if done.returncode:
+        raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
+    for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
+        archive.unlink()
+    return tree
+
+
+def _install(bare: Path, packages: Sequence[str], folder: Path) -> Path:
+    install = f"apt-get -q install --yes --no-install-recommends {' '.join(packages)} && apt-get clean"
+    try:
+        done = run_inside(bare, folder, f"apt-get -q update && {install}", timeout_seconds=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"apt-get did not end in {TIMEOUT_SECONDS} seconds") from None
+    if done.returncode:
+        raise UnavailableError(f"apt-get: {(done.stdout + done.stderr).splitlines()[-1:]}")
+    return folder / "upper"
 
 
 def run_inside(
@@ -108,7 +129,7 @@ def run_inside(
     return subprocess.run(
         [*command, "bash", "-c", _ENTER, "enter", *binds, script],
         env={
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": SYSTEM_PATH,
             "HOME": "/root",
             "LC_ALL": "C.UTF-8",
             "DEBIAN_FRONTEND": "noninteractive",

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.debian import UnavailableError, debian, run_inside
+from tests.doubles.debian import SYSTEM_PATH, UnavailableError, debian, run_inside
 
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
 INSIDE = "/run/certificates"
 """Path in the Debian system of this machine's certificates, which a package mirror may need."""
+CCACHE = "ccache"
+"""The package that a Debian system needs to use this machine's cache of compiled code."""
+COMPILED = "/run/ccache"
+"""Path in the Debian system of this machine's cache of compiled code."""
+QUICK = {"DPKG_DEB_COMPRESSOR_TYPE": "none"}
+"""Packages for tests are not compressed, which would take half a minute of processor time each."""
 
 
 def run_with_certificates(
@@ -22,6 +30,7 @@ def run_with_certificates(
     script: str,
     *,
     shared: Mapping[Path, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     timeout_seconds: float = 2000,
 ) -> str:
     """Return a script's output in a Debian whose pip trusts this machine's certificates; the script must succeed."""
@@ -31,11 +40,27 @@ def run_with_certificates(
         changes,
         script,
         shared={**known, **(shared or {})},
-        environment={"PIP_CERT": INSIDE} if known else {},
+        environment={**({"PIP_CERT": INSIDE} if known else {}), **(environment or {})},
         timeout_seconds=timeout_seconds,
     )
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
+
+
+def run_compiling(tree: Path, changes: Path, script: str, *, shared: Mapping[Path, str] | None = None) -> str:
+    """Return a script's output like `run_with_certificates`; if `tree` has ccache, compile with this machine's cache."""
+    cache, environment = {}, dict(QUICK)
+    if shutil.which("ccache"):
+        place = subprocess.run(
+            ["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=True
+        )
+        folder = Path(place.stdout.strip())
+        folder.mkdir(parents=True, exist_ok=True)
+        cache = {folder: COMPILED}
+        environment |= {"CCACHE_DIR": COMPILED, "PATH": f"/usr/lib/ccache:{SYSTEM_PATH}"}
+    return run_with_certificates(
+        tree, changes, script, shared={**cache, **(shared or {})}, environment=environment
+    )
 
 
 @pytest.fixture(scope="session")

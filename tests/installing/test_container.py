@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.installing.conftest import ROOT, run_with_certificates
+from tests.installing.conftest import CCACHE, ROOT, run_compiling
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(2700)]
 
@@ -49,7 +49,7 @@ class Image:
 
     def run(self, line: str) -> str:
         """Return the output of a command line that runs in the image."""
-        return run_with_certificates(self.tree, self.changes, f"cd {self.folder}; {line}")
+        return run_compiling(self.tree, self.changes, f"cd {self.folder}; {line}")
 
     def step(self, step: Step, stages: dict[str, Image]) -> None:
         """Run an instruction, unless the instruction only describes the image."""
@@ -79,6 +79,13 @@ def context(folder: Path) -> None:
         shutil.copytree(ROOT / "build" / "cython", folder / "build" / "cython")
 
 
+def build_packages(stage: list[Step]) -> list[str]:
+    """Return the packages that a stage installs from Debian's archive."""
+    commands = [command for step in stage if step.name == "RUN" for command in step.text.split("&&")]
+    lists = [command.split("--no-install-recommends")[1] for command in commands if " install " in command]
+    return [name for text in lists for name in text.split() if "/" not in name]
+
+
 @pytest.fixture(scope="module")
 def image(fresh, tmp_path_factory) -> Image:
     """The image of the last stage."""
@@ -86,7 +93,10 @@ def image(fresh, tmp_path_factory) -> Image:
     for first, end in zip(STAGES, [*STAGES[1:], len(STEPS)], strict=True):
         words = STEPS[first].text.split()
         assert words[0].startswith("docker.io/library/debian:")
-        current = stages[words[-1]] = Image(fresh(), tmp_path_factory.mktemp("stage"))
+        # The same packages as the stage installs, made once: installing a compiler takes longer than the build.
+        tools = build_packages(STEPS[first:end])
+        tree = fresh((*tools, CCACHE) if tools else ())
+        current = stages[words[-1]] = Image(tree, tmp_path_factory.mktemp("stage"))
         for step in STEPS[first + 1 : end]:
             current.step(step, stages)
     return current

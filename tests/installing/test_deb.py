@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.debian import own_release, run_inside
-from tests.installing.conftest import ROOT, run_with_certificates
+from tests.installing.conftest import CCACHE, QUICK, ROOT, run_compiling, run_with_certificates
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(2700)]
 
@@ -116,7 +117,7 @@ EVERYTHING = {
 def packages(tmp_path_factory) -> Path:
     """A folder with the package that `make deb` builds."""
     folder = tmp_path_factory.mktemp("packages")
-    subprocess.run([ROOT / "scripts" / "deb.sh", folder], check=True)
+    subprocess.run([ROOT / "scripts" / "deb.sh", folder], env={**os.environ, **QUICK}, check=True)
     return folder
 
 
@@ -128,10 +129,11 @@ def installed(request, fresh, tmp_path_factory) -> Path:
     if release == own_release():
         folder = request.getfixturevalue("packages")
     else:
-        build = f"apt-get -q update && apt-get -q install --yes --no-install-recommends {BUILT_WITH}\n"
-        build += "cd /sources && scripts/deb.sh /packages"
-        making = tmp_path_factory.mktemp(f"{release}-build")
-        run_with_certificates(bare, making, build, shared={ROOT: "/sources"})
+        tools, making = (
+            fresh((*BUILT_WITH.split(), CCACHE), release),
+            tmp_path_factory.mktemp(f"{release}-build"),
+        )
+        run_compiling(tools, making, "cd /sources && scripts/deb.sh /packages", shared={ROOT: "/sources"})
         folder = making / "upper" / "packages"
     line = f"apt-get -q update && cd /checkout && DEBIAN_FRONTEND=noninteractive {INSTALL} --yes"
     run_with_certificates(bare, changes, line, shared={folder: "/checkout/dist"})
