@@ -171,49 +171,39 @@ def test_lines_that_people_write(line, expected):
     assert expected == record_of(line)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("", "not JSON"),
-        ("hello", "not JSON"),
-        ("[]", "not a JSON object"),
-        ('"x"', "not a JSON object"),
-        ('{"payload":"v"} x', "not JSON"),
-        ('{"payload":"v"', "not JSON"),
-        ("{'payload':'v'}", "not JSON"),
-        ("{}", "payload is missing"),
-        ('{"key":"k"}', "payload is missing"),
-        ('{"payload":5}', "payload is not a string"),
-        ('{"payload":{"a":1}}', "payload is not a string"),
-        ('{"payload":true}', "payload is not a string"),
-        ('{"payload":"v","key":1}', "key is not a string"),
-        ('{"payload":"v","pay":"x"}', "unknown field 'pay'"),
-        ('{"payload":"v","value":"x"}', "unknown field 'value'"),
-        ('{"payload":"v","payload_base64":"dg=="}', "payload is present twice"),
-        ('{"payload":"v","key":"a","key_base64":"dg=="}', "key is present twice"),
-        ('{"payload":"v","headers":[],"headers_base64":[]}', "headers are present twice"),
-        ('{"payload_base64":"dg="}', "payload_base64 is not base64"),
-        ('{"payload_base64":"d g=="}', "payload_base64 is not base64"),
-        ('{"payload_base64":"é"}', "payload_base64 is not base64"),
-        ('{"payload_base64":7}', "payload_base64 is not a string"),
-        ('{"payload":"v","ts":"5"}', "ts is not a 64-bit integer"),
-        ('{"payload":"v","ts":5.0}', "ts is not a 64-bit integer"),
-        ('{"payload":"v","ts":true}', "ts is not a 64-bit integer"),
-        ('{"payload":"v","ts":null}', "ts is not a 64-bit integer"),
-        ('{"payload":"v","ts":9223372036854775808}', "ts is not a 64-bit integer"),
-        ('{"payload":"v","ts":NaN}', "not JSON"),
-        ('{"payload":"v","offset":Infinity}', "not JSON"),
-        ('{"payload":"v","headers":{"a":"b"}}', "headers is not an array"),
-        ('{"payload":"v","headers":null}', "headers is not an array"),
-        ('{"payload":"v","headers":["a"]}', "headers is not an array"),
-        ('{"payload":"v","headers":[null,"b"]}', "name is not a string"),
-        ('{"payload":"v","headers":["a",1]}', "value of headers is not a string"),
-        ('{"payload":"v","headers_base64":["a","?"]}', "value of headers_base64 is not base64"),
-        ('{"payload":"\\ud800"}', "half a surrogate pair"),
-        ('{"payload":"v","headers":["\\ud800","x"]}', "half a surrogate pair"),
-        ('{"payload":"v","topic":' + "[" * 100_000, "nested too deeply"),
-        ('{"payload":"v","offset":' + "1" * 5000 + "}", "not JSON"),
+BAD_LINES = {
+    "not JSON": [
+        *("", "hello", '{"payload":"v"} x', '{"payload":"v"', "{'payload':'v'}"),
+        *('{"payload":"v","ts":NaN}', '{"payload":"v","offset":Infinity}'),
+        '{"payload":"v","offset":' + "1" * 5000 + "}",
     ],
+    "nested too deeply": ['{"payload":"v","topic":' + "[" * 100_000],
+    "not a JSON object": ["[]", '"x"'],
+    "payload is missing": ["{}", '{"key":"k"}'],
+    "payload is not a string": ['{"payload":5}', '{"payload":{"a":1}}', '{"payload":true}'],
+    "key is not a string": ['{"payload":"v","key":1}'],
+    "unknown field 'pay'": ['{"payload":"v","pay":"x"}'],
+    "unknown field 'value'": ['{"payload":"v","value":"x"}'],
+    "payload is present twice": ['{"payload":"v","payload_base64":"dg=="}'],
+    "key is present twice": ['{"payload":"v","key":"a","key_base64":"dg=="}'],
+    "headers are present twice": ['{"payload":"v","headers":[],"headers_base64":[]}'],
+    "payload_base64 is not base64": [f'{{"payload_base64":"{text}"}}' for text in ("dg=", "d g==", "é")],
+    "payload_base64 is not a string": ['{"payload_base64":7}'],
+    "ts is not a 64-bit integer": [
+        f'{{"payload":"v","ts":{time}}}' for time in ('"5"', "5.0", "true", "null", "9223372036854775808")
+    ],
+    "headers is not an array": [
+        f'{{"payload":"v","headers":{headers}}}' for headers in ('{"a":"b"}', "null", '["a"]')
+    ],
+    "name is not a string": ['{"payload":"v","headers":[null,"b"]}'],
+    "value of headers is not a string": ['{"payload":"v","headers":["a",1]}'],
+    "value of headers_base64 is not base64": ['{"payload":"v","headers_base64":["a","?"]}'],
+    "half a surrogate pair": ['{"payload":"\\ud800"}', '{"payload":"v","headers":["\\ud800","x"]}'],
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [(line, reason) for reason, lines in BAD_LINES.items() for line in lines]
 )
 def test_a_bad_line_is_named_with_its_reason(line, reason):
     """A bad line raises FormError with the line's number and the reason, and no line of the text is used."""

@@ -106,12 +106,12 @@ def test_damage_in_a_hidden_batch_has_no_effect_on_a_later_range():
     assert b"second\n" == ViewReader(behind).read(at, 100)
 
 
-@pytest.fixture
-def with_damage():
-    """A log of ten offsets, with markers at 1, 4 and 8; the tests damage the batches at 2 and 6.
+@pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
+def test_aborted_records_after_a_damaged_batch_stay_hidden(damaged):
+    """After a damaged batch, exactly the records of aborted transactions are hidden.
 
-    Offset 0 is aborted, 2 plain, 3 committed, 5 aborted, 6 plain, 7 aborted and 9 plain. Producer 1 wrote all
-    transactions.
+    The log has ten offsets, with markers at 1, 4 and 8. Offset 0 is aborted, 2 plain, 3 committed, 5 aborted, 6 plain,
+    7 aborted and 9 plain. Producer 1 wrote all transactions.
     """
     made = Transactions()
     made.write(b"a0", pid=1)
@@ -124,19 +124,13 @@ def with_damage():
     made.write(b"a7", pid=1)
     made.end(pid=1, commit=False)
     made.log.append(batch(b"p9", timestamp=NOW))
-    return made.log
-
-
-@pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
-def test_aborted_records_after_a_damaged_batch_stay_hidden(with_damage, damaged):
-    """After a damaged batch, exactly the records of aborted transactions are hidden."""
-    fetched = with_damage.read(Offset(0), max_bytes=10**6)
+    fetched = made.log.read(Offset(0), max_bytes=10**6)
     data = bytearray(fetched.data)
     for header in scan(data):
         if header.base_offset in damaged:
             data[header.end_position - 2] ^= 1
     fetched = decoded(
-        with_damage,
+        made.log,
         Offset(0),
         fetched._replace(data=memoryview(data)),
         isolation=Isolation.READ_COMMITTED,

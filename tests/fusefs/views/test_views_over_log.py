@@ -44,15 +44,9 @@ class Both:
         self.on_disk.log.append(batch(*values, key=b"k", timestamp=1000 * number))
         self.double.append(batch(*values, key=b"k", timestamp=1000 * number))
 
-    def remove_segments(self, count: int) -> None:
-        self.on_disk.log.replacer.delete_oldest_segments(count, "test")
-        self.double.log_start_offset = self.on_disk.log.offsets().log_start_offset
-
-    def store(self) -> ViewStore:
-        return ViewStore(self.on_disk.log.directory, self.on_disk.disk)
-
     def views(self) -> PartitionViews:
-        return PartitionViews(self.on_disk.log, store=self.store())
+        store = ViewStore(self.on_disk.log.directory, self.on_disk.disk)
+        return PartitionViews(self.on_disk.log, store=store)
 
     def view_files(self) -> list[str]:
         return [name for name in self.on_disk.names() if name.endswith(".view")]
@@ -93,7 +87,8 @@ def test_retention_removes_bytes_of_old_views_only() -> None:
     old = views.whole(VALUES)
     assert old.measure()
     before = content(both.double)
-    both.remove_segments(3)
+    both.on_disk.log.replacer.delete_oldest_segments(3, "test")
+    both.double.log_start_offset = both.on_disk.log.offsets().log_start_offset
     new = views.whole(VALUES)
     removed = len(before) - len(content(both.double))
     assert removed > 0

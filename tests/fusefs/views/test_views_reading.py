@@ -57,15 +57,6 @@ def test_a_view_is_the_concatenation_of_its_records(
     assert view.measured
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
-def test_any_range_read_by_a_new_reader_is_that_of_the_whole(partition: MemoryPartition, form: Form) -> None:
-    """A new reader can read at any position."""
-    view = PartitionViews(partition).whole(form)
-    expected = content(partition, form)
-    for position in range(0, len(expected), 13):
-        assert expected[position : position + 20] == ViewReader(view).read(position, 20)
-
-
 def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> None:
     """A read at or after the end returns no data, and a read across the end is short."""
     view = PartitionViews(partition).whole(VALUES)
