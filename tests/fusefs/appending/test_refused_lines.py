@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from typing import NamedTuple
 
 import pytest
 
@@ -178,23 +177,13 @@ async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
     assert [b"good\n"] == file.target.kept
 
 
-class Closing(NamedTuple):
-    """A call that ends an open file, and whether the process that opened the file still holds it."""
-
-    name: str
-    held: bool
-
-
-ENDS = [Closing("flush", held=False), Closing("release", held=True)]
-
-
-@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name)
+@pytest.mark.parametrize(("end", "held"), [("flush", False), ("release", True)])
 @pytest.mark.parametrize("acks", Acks)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
-async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
+async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: str, held: bool):
     """If the write of a line's second part fails, closing the file does not store the first part of the line."""
     file = OpenFile(acks)
-    file.held = end.held
+    file.held = held
     await file.handle.write(b"whole\nbegun ")
     file.appending.linger_buffer.append_all()
     with file.target.failing(number):
@@ -202,7 +191,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
             file.handle.failed(file.target.error)
         await fails(file.handle.write(b"rest\n"), number)
 
-    await getattr(file.handle, end.name)()
+    await getattr(file.handle, end)()
     await file.handle.release()
     file.appending.linger_buffer.append_all()
 
