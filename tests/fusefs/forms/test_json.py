@@ -131,12 +131,8 @@ def test_every_line_is_json_with_the_fields_of_its_record(records):
 
     for record, line in zip(records, lines, strict=True):
         fields = json.loads(line)
-        assert ("orders", 3, record.offset, record.timestamp) == (
-            fields["topic"],
-            fields["partition"],
-            fields["offset"],
-            fields["ts"],
-        )
+        place = ("orders", 3, record.offset, record.timestamp)
+        assert place == (fields["topic"], fields["partition"], fields["offset"], fields["ts"])
 
 
 def test_odd_bytes_in_a_header_name_come_back():

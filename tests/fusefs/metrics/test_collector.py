@@ -67,6 +67,10 @@ def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
     return found.get((metric.name, tuple(sorted(labels.items()))))
 
 
+def all_of(found: Samples, *metrics: table.Metric, **labels: str) -> list[float | None]:
+    return [of(found, metric, **labels) for metric in metrics]
+
+
 @pytest.fixture
 def listener(engine: Engine) -> Iterator[Listener]:
     with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
@@ -124,18 +128,12 @@ def test_appends_and_how_topics_stand(engine: Engine):
     append_lines(partitions[0], "a\nb\n")
     append_lines(partitions[1], "c\n")
     found = scraped(engine)
-    assert (2, 3, 2) == tuple(
-        of(found, metric, topic="orders") for metric in (table.APPENDS, table.RECORDS, table.BATCHES)
-    )
+    assert [2, 3, 2] == all_of(found, table.APPENDS, table.RECORDS, table.BATCHES, topic="orders")
     size = sum(partition.summary().log_bytes for partition in partitions.values())
-    assert (size, size, 3, 2) == tuple(
-        of(found, metric, topic="orders")
-        for metric in (table.APPENDED_BYTES, table.TOPIC_BYTES, table.TOPIC_RECORDS, table.TOPIC_PARTITIONS)
-    )
-    assert (1, 2, 2, 0) == tuple(
-        of(found, metric)
-        for metric in (table.TOPICS, table.PARTITIONS, table.OPEN_PARTITIONS, table.OFFLINE_PARTITIONS)
-    )
+    assert [size, size] == all_of(found, table.APPENDED_BYTES, table.TOPIC_BYTES, topic="orders")
+    assert [3, 2] == all_of(found, table.TOPIC_RECORDS, table.TOPIC_PARTITIONS, topic="orders")
+    assert [1, 2] == all_of(found, table.TOPICS, table.PARTITIONS)
+    assert [2, 0] == all_of(found, table.OPEN_PARTITIONS, table.OFFLINE_PARTITIONS)
 
 
 def test_a_scrape_opens_no_partition(tmp_path: Path):
@@ -170,10 +168,8 @@ def test_requests_are_histograms_that_end_in_infinity():
 def test_the_state_of_the_mount():
     """The mount's metrics are its start time, open files, waiting reads and their limit."""
     found = scraped(MemoryEngine(), watched())
-    assert (1.5, 3, 2, 1000) == tuple(
-        of(found, metric)
-        for metric in (table.START_TIME, table.OPEN_FILES, table.WAITING_READS, table.MAX_WAITING_READS)
-    )
+    assert [1.5, 3] == all_of(found, table.START_TIME, table.OPEN_FILES)
+    assert [2, 1000] == all_of(found, table.WAITING_READS, table.MAX_WAITING_READS)
 
 
 def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
@@ -260,8 +256,8 @@ def test_requests_of_kafka_clients(engine: Engine, listener: Listener):
     found = samples(MetricsCollector(engine, listener=listener).text())
     labels = {"client": 'a"\\n\\x00', "software": "kcat"}
     kinds = (table.CLIENT_CONNECTIONS, table.CLIENT_REQUESTS, table.CLIENT_ERRORS)
-    assert [1, 2, 1] == [of(found, metric, **labels) for metric in kinds]
-    assert [20, 40] == [of(found, metric, **labels) for metric in (table.CLIENT_RECEIVED, table.CLIENT_SENT)]
+    assert [1, 2, 1] == all_of(found, *kinds, **labels)
+    assert [20, 40] == all_of(found, table.CLIENT_RECEIVED, table.CLIENT_SENT, **labels)
     assert 1 == of(found, table.ANSWERED_ERRORS, request="Fetch", error="UNKNOWN_TOPIC_OR_PARTITION")
     assert 2 == found["topicfs_listener_request_duration_seconds_count", (("request", "Fetch"),)]
     assert (0, 1000) == (of(found, table.CONNECTIONS), of(found, table.MAX_CONNECTIONS))
@@ -275,12 +271,8 @@ def test_a_remote_engine_is_asked_nothing():
     engine.line.stall()
     engine.counts.cache_hits += 5
     found = scraped(engine)
-    assert (2, 5, 0) == (
-        of(found, table.TOPIC_RECORDS, topic="orders"),
-        of(found, table.CACHE_HITS),
-        of(found, table.CACHE_MISSES),
-    )
-    assert of(found, table.TOPIC_BYTES, topic="orders") is None
+    assert [2, None] == all_of(found, table.TOPIC_RECORDS, table.TOPIC_BYTES, topic="orders")
+    assert [5, 0] == all_of(found, table.CACHE_HITS, table.CACHE_MISSES)
     assert {} == dict(engine.line.calls)
 
 

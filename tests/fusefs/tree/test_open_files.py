@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import select
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,15 +25,6 @@ from topicfs.storage.codec.records import encode
 from topicfs.storage.engine import Cancel
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record, Timestamp
-
-
-@pytest.fixture
-async def deleting(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
-    """A mount that allows the deletion of records."""
-    async with mounted(engine, tmp_path, allow_delete=True) as client:
-        await client.mkdir("orders")
-        yield client
-
 
 LONG_LINE = b"x" * LATEST_BYTES + b"\n"
 """A line that is too large to be kept in memory after it was measured."""
@@ -123,25 +114,27 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
         await orders.filesystem.read(fh, 0, 100)
 
 
-async def test_a_listing_after_a_deletion_caches_no_attributes(deleting: MountClient):
+async def test_a_listing_after_a_deletion_caches_no_attributes(engine: Engine, tmp_path: Path):
     """After a deletion, a listing does not let the kernel cache attributes.
 
     stat(2) of an old name must still give the old inode number.
     """
-    filesystem = deleting.filesystem
-    operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
-    directory = deleting.lookup("orders/0").node_id
-    await deleting.append("orders/0/log", b"a\nb\n")
-    await deleting.stat("orders/0/log")
-    before = operations._found(filesystem.lookup(directory, b"log"))
-    await deleting.append("orders/0/start", b"1\n")
+    async with mounted(engine, tmp_path, allow_delete=True) as client:
+        await client.mkdir("orders")
+        filesystem = client.filesystem
+        operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
+        directory = client.lookup("orders/0").node_id
+        await client.append("orders/0/log", b"a\nb\n")
+        await client.stat("orders/0/log")
+        before = operations._found(filesystem.lookup(directory, b"log"))
+        await client.append("orders/0/start", b"1\n")
 
-    after = operations._found(filesystem.lookup(directory, b"log"))
+        after = operations._found(filesystem.lookup(directory, b"log"))
 
-    assert before.attr_timeout > 0
-    assert after.st_ino != before.st_ino
-    assert 0 == after.attr_timeout
-    assert (await filesystem.getattr(after.st_ino)).ino == before.st_ino
+        assert before.attr_timeout > 0
+        assert after.st_ino != before.st_ino
+        assert 0 == after.attr_timeout
+        assert (await filesystem.getattr(after.st_ino)).ino == before.st_ino
 
 
 async def test_a_compacted_record_has_no_name(tmp_path: Path):
