@@ -46,6 +46,13 @@ def views_of(partition: MemoryPartition) -> PartitionViews:
     return PartitionViews(partition, store=ViewStore(partition.directory, NativeFileSystem()))
 
 
+def store_views(partition: MemoryPartition, form: Form = VALUES) -> None:
+    """Measure a view of the log, and store the views of all its segments."""
+    views = views_of(partition)
+    views.whole(form).measure()
+    views.remember()
+
+
 def check_new_view(partition: MemoryPartition, form: Form = VALUES) -> None:
     """Check that the text and the size of a new view are right."""
     view = views_of(partition).whole(form)
@@ -74,9 +81,7 @@ def test_sealed_segments_are_remembered_as_measuring_passes_them(partition: Memo
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_a_segment_with_a_stored_view_is_not_measured_again(partition: MemoryPartition, form) -> None:
     """After a restart, segments with stored views are not measured again, and all sizes and positions are right."""
-    first = views_of(partition)
-    first.whole(form).measure()
-    first.remember()
+    store_views(partition, form)
     partition.reads = partition.bytes_read = 0
     view = views_of(partition).whole(form)
     assert view.measure()
@@ -101,9 +106,7 @@ def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
 
 def test_records_after_the_stored_part_are_measured(partition: MemoryPartition) -> None:
     """Records after the stored part are measured, even after a roll."""
-    views = views_of(partition)
-    views.whole(VALUES).measure()
-    views.remember()
+    store_views(partition)
     for number in range(30):
         partition.add(b"more %d" % number)
         if number == 10:
@@ -244,9 +247,7 @@ def test_a_batch_that_shows_in_part_is_not_remembered(
     """If only a part of a batch is visible, its view is not stored, and is measured again when all is visible."""
     partition.add(b"a", b"b", b"c")
     partition.high_watermark = visible
-    views = views_of(partition)
-    views.whole(form).measure()
-    views.remember()
+    store_views(partition, form)
     partition.high_watermark = None
     again = views_of(partition).whole(form)
     assert again.measure()
@@ -259,9 +260,7 @@ def test_a_batch_that_shows_in_part_is_not_remembered(
 @pytest.mark.parametrize("visible", [79, 80, 100, 160])
 def test_only_the_visible_part_of_a_stored_view_is_shown(partition: MemoryPartition, visible: int) -> None:
     """If less is visible than when the view was stored, only the visible part is shown."""
-    views = views_of(partition)
-    views.whole(VALUES).measure()
-    views.remember()
+    store_views(partition)
     partition.high_watermark = visible
     check_new_view(partition)
 

@@ -112,11 +112,7 @@ def test_nothing_above_the_visible_end_is_shown(partition: MemoryPartition) -> N
 def test_reading_on_renders_and_fetches_everything_once() -> None:
     """If a view is read in small steps, each batch is fetched once."""
     partition = lines(16_000, batch=160)
-    reader = ViewReader(PartitionViews(partition).whole(VALUES))
-    position = 0
-    while part := reader.read(position, 5000):
-        position += len(part)
-    assert 1_600_000 == position
+    assert 1_600_000 == len(read_all(PartitionViews(partition).whole(VALUES), step=5000))
     assert len(partition.memory_segments[0].data) == partition.bytes_read
 
 
