@@ -16,15 +16,13 @@ GAPS = st.integers(1, 2**20)
 
 
 @st.composite
-def record_lists(
-    draw: st.DrawFn, *, min_size: int = 1, timestamps: st.SearchStrategy[int] = INT64
-) -> list[Record]:
+def record_lists(draw: st.DrawFn, *, max_size: int = 20) -> list[Record]:
     """Records with any content. Their offsets ascend and have gaps."""
     offset = draw(st.integers(0, 2**40))
     records = []
-    for _ in range(draw(st.integers(min_size, 20))):
+    for _ in range(draw(st.integers(1, max_size))):
         records.append(
-            Record(offset, draw(timestamps), draw(st.none() | SMALL), draw(st.none() | SMALL), draw(HEADERS))
+            Record(offset, draw(INT64), draw(st.none() | SMALL), draw(st.none() | SMALL), draw(HEADERS))
         )
         offset += draw(GAPS)
     return records

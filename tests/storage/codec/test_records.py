@@ -34,7 +34,7 @@ def values(batches):
     return [record.value for batch in batches for columns in decode(batch) for record in columns]
 
 
-@given(record_lists(), st.integers(0, 8), st.integers(0, 8))
+@given(record_lists(max_size=8), st.integers(0, 9), st.integers(0, 9))
 def test_many_keys_and_values_are_those_of_each_record(records, first, last):
     """`keys` and `values` return the same as `key` and `value` of each record. An invalid range raises IndexError."""
     (columns,) = decode(encode(records))
@@ -115,7 +115,7 @@ def test_records_round_trip(records, codec):
     assert records == [record for columns in decode(batch) for record in columns]
 
 
-@given(record_lists(), record_lists())
+@given(record_lists(max_size=5), record_lists(max_size=5))
 def test_a_span_of_batches_is_one_set_of_columns(first, second):
     """Adjacent batches share columns, and `record_end` returns where each batch ends."""
     data = b"before" + encode(first) + encode(second, BatchStamp(producer_id=5, producer_epoch=1))
