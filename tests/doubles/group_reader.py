@@ -55,6 +55,11 @@ class Reader:
         """Commit an offset, and wait until the commit is in the log."""
         self.member.commit({partition: Position(offset, metadata)}).result(30)
 
+    def error(self) -> Exception | None:
+        """Wait until the member has lost its membership; return the error."""
+        wait_until(lambda: self.held.lost, "the reader gets the error")
+        return self.held.lost
+
     def leave(self) -> None:
         self.member.leave().result(30)
 

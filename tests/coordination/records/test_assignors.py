@@ -56,13 +56,6 @@ def test_a_topic_that_does_not_exist_is_ignored():
     assert {"a": []} == assignors.assign_ranges([member("a", "none")], {})
 
 
-def test_a_single_member_gets_all_and_each_of_three_a_share():
-    """A single member reads the whole topic. In a group of three members each reads a share."""
-    assert {"g1": [0, 1, 2]} == numbers(assignors.assign_ranges([member("g1", "t")], {"t": 3}))
-    three = [member(name, "t") for name in "abc"]
-    assert {"a": [0], "b": [1], "c": [2]} == numbers(assignors.assign_ranges(three, {"t": 3}))
-
-
 def test_sticky_keeps_what_was_owned():
     """A third member takes only as many partitions as balance requires."""
     owned_a = tuple(TopicPartition("t", p) for p in (0, 2, 4))

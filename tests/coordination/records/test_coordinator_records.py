@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,11 +81,6 @@ def test_a_groups_state_round_trips_in_every_version(version):
     order = list(fields["members"][0])
     assert (read_version, fields) == (version, state)
     assert "memberId" == order[0]
-
-
-def test_an_empty_groups_value_has_the_size_that_articles_show():
-    """The value of a group without members has 32 bytes."""
-    assert 32 == len(group_records.write_group("test-consumer-group", GROUP)[1])
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -219,8 +212,3 @@ def test_hash_codes_are_javas():
     assert -(2**31) == java_string_hash("polygenelubricants")
     assert 0 == coordinator_partition("polygenelubricants")
     assert 31 * 0xD83D + 0xDE00 == java_string_hash("\U0001f600")
-
-
-def test_no_topic_id_is_all_zeros():
-    """A topic id of only zeros means that there is no id, and takes no byte in version 4."""
-    assert POSITION.topic_id == uuid.UUID(int=0)

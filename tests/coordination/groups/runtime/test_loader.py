@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.engines import engine_on, log_of
-from tests.doubles.group_reader import Reader, positions
+from tests.doubles.group_reader import Reader, positions, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
@@ -149,8 +149,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
         in caplog.text
     )
     reader = Reader(engine, "new", "orders")
-    wait_until(lambda: reader.held.lost, "the reader gets the error")
-    assert isinstance(reader.held.lost, IncompatibleMemberError)
+    assert isinstance(reader.error(), IncompatibleMemberError)
     with pytest.raises(GroupExistsError):
         engine.groups.create("new")
     with pytest.raises(GroupError, match="another protocol"):
@@ -191,8 +190,7 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
     with pytest.raises(GroupError, match="cannot be loaded"):
         engine.groups.set_positions("g", {T0: Position(1)})
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.held.lost, "the reader gets the error")
-    assert isinstance(reader.held.lost, GroupError)
+    assert isinstance(reader.error(), GroupError)
     assert {} == engine.groups.listed()
     assert before == engine.partition(TOPIC, 0).offsets().log_end_offset
 
@@ -205,7 +203,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
     Older records are removed. The next owner loads the same positions and groups.
     """
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
+    wait_until_shared([reader], [T0, T1])
     for offset in range(50):
         reader.commit(T0, offset, "x" * 50)
     reader.commit(T1, 7)
@@ -241,15 +239,15 @@ def test_compaction_keeps_what_is_not_known(engine: EmbeddedEngine, clock: Manua
 def test_a_partition_that_is_reopened_is_loaded_again(engine: EmbeddedEngine):
     """After a partition is reopened, the members of its groups must rejoin. Their committed positions stay."""
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
+    wait_until_shared([reader], [T0, T1])
     reader.commit(T0, 7)
     log_of(engine, TOPIC).parts.mark_offline("broken")
     failed = reader.member.commit({T0: Position(8)})
     assert failed.exception(30) is not None
     engine.reopen_partition(TOPIC, 0)
-    wait_until(lambda: reader.held.lost, "the reader gets the error")
+    assert reader.error()
     assert {T0: 7} == positions(engine)
     again = Reader(engine, "g", "orders")
-    wait_until(lambda: again.partitions == [T0, T1], "the reader holds both partitions")
+    wait_until_shared([again], [T0, T1])
     again.commit(T0, 9)
     assert {T0: 9} == positions(engine)

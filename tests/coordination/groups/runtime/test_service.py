@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,13 @@ def orders(*numbers: int) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in numbers or range(6)]
 
 
+def reader_of_all(engine: EmbeddedEngine, **how: Any) -> Reader:
+    """Return the only member of the group, which holds all partitions."""
+    reader = Reader(engine, "g", "orders", **how)
+    wait_until_shared([reader], orders())
+    return reader
+
+
 def test_the_first_group_creates_its_topic(engine: EmbeddedEngine):
     """Queries create no topic. The first group creates `__consumer_offsets` with Kafka's settings."""
     assert {} == engine.groups.listed()
@@ -70,8 +78,7 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
     Each rebalance is logged with its reason and its generation.
     """
     caplog.set_level(logging.INFO)
-    first = Reader(engine, "g", "orders", name="one")
-    wait_until_shared([first], orders())
+    first = reader_of_all(engine, name="one")
     second = Reader(engine, "g", "orders", name="two")
     wait_until_shared([first, second], orders())
     kept = set(first.partitions)
@@ -95,8 +102,7 @@ def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
 
     It also has the partition of `__consumer_offsets` to which the group belongs.
     """
-    reader = Reader(engine, "g", "orders", name="cat-4711")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine, name="cat-4711")
     found = engine.groups.describe("g")
     (member,) = found.members
     assert (GroupState.STABLE, 1, "cooperative-sticky", "__consumer_offsets") == (
@@ -124,8 +130,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
     The next owner finds the position with its metadata, epoch and time.
     """
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     done = [
         reader.member.commit({one: Position(number, f"cat {number}", 0)})
         for number, one in enumerate(orders())
@@ -148,8 +153,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
 def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine):
     """If several commits for a partition arrive together, one record with the last commit's position is written."""
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
         one.result(30)
     assert {orders(0)[0]: 99} == positions(engine)
@@ -157,8 +161,7 @@ def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine)
 
 def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
     """If a holder commits a position before its partition is revoked, the next holder begins at this position."""
-    first = Reader(engine, "g", "orders", gives_up=False)
-    wait_until_shared([first], orders())
+    first = reader_of_all(engine, gives_up=False)
     second = Reader(engine, "g", "orders")
     wait_until(lambda: first.held.wanted_back, "the member must give partitions back")
     wanted = sorted(first.held.wanted_back)
@@ -184,8 +187,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
     """
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
-    first = Reader(engine, "g", "orders", gives_up=False)
-    wait_until_shared([first], orders())
+    first = reader_of_all(engine, gives_up=False)
     second = Reader(engine, "g", "orders", gives_up=False)
     wait_until(lambda: first.held.wanted_back, "the member must give all partitions back")
     assert set(orders()) == first.held.wanted_back
@@ -220,8 +222,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 
     The group learns of both changes at the same time.
     """
-    reader = Reader(engine, "g", "orders", name="one")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine, name="one")
     reader.commit(orders(0)[0], 5)
     topic_id = reader.held.topic_ids["orders"]
 
@@ -301,8 +302,7 @@ def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock:
     """A reader that hangs for max.poll.interval.ms loses the partitions for which other readers wait."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
-    hung = Reader(engine, "g", "orders", gives_up=False)
-    wait_until_shared([hung], orders())
+    hung = reader_of_all(engine, gives_up=False)
     other = Reader(engine, "g", "orders")
     wait_until(lambda: hung.held.wanted_back, "the member must give partitions back")
     engine.groups.listed()  # When this call returns, the thread has set its timer.
@@ -317,8 +317,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
     wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
-    wait_until(lambda: extra.held.lost, "the reader gets the error")
-    assert isinstance(extra.held.lost, errors.GroupFullError)
+    assert isinstance(extra.error(), errors.GroupFullError)
     wait_until_shared(readers, orders())
 
 
@@ -339,8 +338,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
             groups.set_positions("g", bad)
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
 
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     assert 7 == getattr(reader.held.positions[orders(0)[0]], "offset", None)
     for change in (
         lambda: groups.set_positions("g", {orders(0)[0]: Position(8)}),
@@ -404,8 +402,7 @@ def test_members_of_a_process_that_ended_are_gone(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """Opening a directory after a kill or a close removes the old members at once, and keeps their positions."""
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     reader.commit(orders(0)[0], 7)
     killed = SimulatedDisk()
     killed._root = disk._root
@@ -421,8 +418,7 @@ def test_closing_an_engine_ends_its_members(engine: EmbeddedEngine, disk: Simula
 
     Each member gets an error. Commits that were sent before the close count. A broker then finds an empty group.
     """
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     last = reader.member.commit({orders(0)[0]: Position(7)})
     engine.close()
     assert last.result(30) is None
@@ -439,8 +435,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """A read-only engine shows groups and members. It changes nothing and accepts no joins."""
-    reader = Reader(engine, "g", "orders", name="cat")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine, name="cat")
     reader.commit(orders(0)[0], 7)
     before = disk.tree()
     shown = opened(disk, clock, read_only=True)
@@ -465,8 +460,7 @@ def test_a_follower_shows_groups_and_changes_none(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """Groups belong to the leader, so a follower does not even remove members that ended."""
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader_of_all(engine)
     killed = SimulatedDisk()
     killed._root = disk._root
     follower = open_engine(
@@ -485,16 +479,14 @@ def test_a_commit_on_a_full_disk_fails_and_changes_nothing(engine: EmbeddedEngin
 
     If a new group cannot be written, the group does not exist.
     """
-    reader = Reader(engine, "g", "orders")
-    wait_until_shared([reader], orders())
+    reader = reader_of_all(engine)
     reader.commit(orders(0)[0], 7)
     disk.fill(0)
     with pytest.raises(OSError, match="No space") as caught:
         reader.commit(orders(0)[0], 8, "x" * 1_000)
     assert errno.ENOSPC == caught.value.errno
     refused = Reader(engine, "new", "orders")
-    wait_until(lambda: refused.held.lost, "the reader gets the error")
-    assert isinstance(refused.held.lost, OSError)
+    assert isinstance(refused.error(), OSError)
     assert {orders(0)[0]: 7} == positions(engine)
     disk.fill(None)
     assert ["g"] == list(engine.groups.listed())
@@ -506,8 +498,7 @@ def test_a_rebalance_that_cannot_be_written_is_retried(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """On a full disk members keep their partitions, and the rebalance is retried after a second."""
-    first = Reader(engine, "g", "orders")
-    wait_until_shared([first], orders())
+    first = reader_of_all(engine)
     disk.fail("pwrite", times=10_000, number=errno.ENOSPC, suffix=".log")
     second = Reader(engine, "g", "orders")
     wait_until(
