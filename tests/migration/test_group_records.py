@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.handover import DATA, LOG_DIR, NOW, StoppingDisk, prepared_disk, served, taken
-from tests.migration.test_positions import GROUP, PARTITIONS, TOPIC, committed
+from tests.doubles.handover import DATA, LOG_DIR, StoppingDisk, prepared_disk, served, taken
+from tests.migration.test_positions import GROUP, committed, write
 from topicfs.coordination.records.group_records import write_committed_offset, write_group, write_group_key
-from topicfs.storage.codec.records import encode
-from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
-from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.slow
-
-
-def write(disk: StoppingDisk, *records: tuple[str, tuple[bytes, bytes | None]]) -> None:
-    """Append group records like a broker."""
-    with served(disk, LOG_DIR) as engine:
-        topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
-        for group, (key, value) in records:
-            number = coordinator_partition(group, PARTITIONS)
-            topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
 
 
 def generations(disk: StoppingDisk) -> dict[str, int]:
@@ -36,6 +25,7 @@ def test_records_of_groups_are_taken_along() -> None:
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
+        LOG_DIR,
         ("read", write_group("read", {**GROUP, "generation": 3})),
         ("read", write_group("read", {**GROUP, "generation": 7})),
         ("read", write_committed_offset(committed("read", 5))),
@@ -55,11 +45,12 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
+        LOG_DIR,
         ("read", write_group("read", {**GROUP, "generation": 3})),
         ("read", write_committed_offset(committed("read", 5))),
     )
     taken(disk)
-    write(disk, ("read", write_group("read", {**GROUP, "generation": 4})))
+    write(disk, LOG_DIR, ("read", write_group("read", {**GROUP, "generation": 4})))
     taken(disk)
     assert {"read": 3} == generations(disk)
 
@@ -69,6 +60,7 @@ def test_a_record_of_another_version_is_reported_and_left() -> None:
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
+        LOG_DIR,
         ("newer", (write_group_key("newer"), b"\x00\x09what")),
         ("newer", write_committed_offset(committed("newer", 5))),
     )

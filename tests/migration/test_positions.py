@@ -175,14 +175,17 @@ def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, Committe
     return found
 
 
-def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) -> None:
-    """Commit positions in three partitions, like a coordinator."""
+def write(disk: SimulatedDisk, directory: Path, *records: tuple[str, tuple[bytes, bytes | None]]) -> None:
+    """Append records of groups to three partitions, like a coordinator."""
     with served(disk, directory) as engine:
         topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
-        for position in positions:
-            key, value = write_committed_offset(position)
-            number = coordinator_partition(position.group, PARTITIONS)
+        for group, (key, value) in records:
+            number = coordinator_partition(group, PARTITIONS)
             topic.partitions()[number].append(encode([Record(Offset(0), Timestamp(NOW), key, value)]))
+
+
+def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) -> None:
+    write(disk, directory, *((one.group, write_committed_offset(one)) for one in positions))
 
 
 def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOffset]]:

@@ -17,6 +17,7 @@ from tests.doubles.handover import DATA, LOG_DIR, OwnCluster, StoppingDisk, cont
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.producing import batch
 from tests.doubles.records import NOW
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.requests import OffsetCommitRequest
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
@@ -95,15 +96,20 @@ def take(disk: StoppingDisk) -> list[str]:
     return [line for line in handover.taken(disk) if "transaction" in line]
 
 
+def complete(engine: Engine) -> None:
+    """Complete the decided transactions, as the coordinator of a daemon does at its start."""
+    assert isinstance(engine.groups, EmbeddedGroups)
+    coordinator = TransactionCoordinator(engine, engine.groups, EngineConfig(), ManualClock(NOW))
+    coordinator.maintain()
+    coordinator.close()
+
+
 def taken(disk: StoppingDisk) -> Found:
     """Take over twice, and serve the data directory."""
     lines = take(disk)
     assert [] == take(disk)
     with served(disk, DATA) as engine:
-        groups = engine.groups
-        assert isinstance(groups, EmbeddedGroups)
-        coordinator = TransactionCoordinator(engine, groups, EngineConfig(), ManualClock(NOW))
-        coordinator.maintain()
+        complete(engine)
         values, is_stable = [], True
         for place in PLACES:
             partition = engine.partition(*place)
@@ -111,8 +117,7 @@ def taken(disk: StoppingDisk) -> Found:
             for columns in decode_each(fetched.data, aborted=fetched.aborted):
                 values += [one.value.decode() for one in columns if one.value == b"sold"]
             is_stable &= partition.offsets().last_stable_offset == partition.offsets().log_end_offset
-        position = groups.positions("g").committed.get(PLACES[0])
-        coordinator.close()
+        position = engine.groups.positions("g").committed.get(PLACES[0])
     return Found(lines, values, None if position is None else position.offset, is_stable)
 
 
@@ -172,10 +177,7 @@ def test_a_handover_needs_the_markers_of_a_committed_transaction(marked: tuple[T
         given().prepare(cluster)
     assert {} == cluster.known
     with served(disk, DATA) as engine:
-        assert isinstance(engine.groups, EmbeddedGroups)
-        coordinator = TransactionCoordinator(engine, engine.groups, EngineConfig(), ManualClock(NOW))
-        coordinator.maintain()
-        coordinator.close()
+        complete(engine)
     given().prepare(cluster)
     given().place()
     assert {"g": {PLACES[0]: Position(Offset(3))}} == cluster.groups
