@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -363,10 +364,17 @@ def test_segments_that_overlap_are_found(directory):
         ("g-none-0/00000000000000000132.snapshot", "damaged"),
         ("recovery-point-offset-checkpoint", "0\n1\ng-none 0\n"),
         ("meta.properties", "version=7\n"),
+        *product(
+            ("topicfs.topics", "topicfs.writes", "topicfs.producers"),
+            ("", "{", '{"version": 7}', "[]", '{"version": 1}'),
+        ),
     ],
 )
 def test_small_files_that_cannot_be_read_are_found(directory, name, content):
-    """Unreadable checkpoints, metadata and snapshots are found; they are read as a broker reads them."""
+    """Unreadable checkpoints, metadata and snapshots are found; they are read as a broker reads them.
+
+    Damaged files of topicfs's own are found, too, because no engine may write to a directory with such a file.
+    """
     (directory / name).write_text(content)
     the_finding(directory, name)
 
@@ -415,14 +423,6 @@ def test_a_partition_is_no_data_directory(directory):
     """Checking a single partition's directory is an error rather than a check without findings."""
     with pytest.raises(NotALogDirectoryError, match="not a data directory"):
         DirectoryCheck(directory / "g-none-0", NativeFileSystem(read_only=True))
-
-
-@pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes", "topicfs.producers"])
-@pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
-def test_damaged_files_of_our_own_are_found(directory, name, content):
-    """A damaged file of topicfs's own is reported, because no engine may write to a directory with such a file."""
-    (directory / name).write_text(content)
-    the_finding(directory, name)
 
 
 def test_settings_that_cannot_be_applied_are_found(directory):
