@@ -132,6 +132,11 @@ class Replicated:
             self.retry()
         self.engine.catch_up()
 
+    def wait(self, milliseconds: int) -> None:
+        """Let time pass, and run the duties."""
+        self.clock.advance(milliseconds)
+        self.engine.maintenance(self.clock())
+
     def scrub(self) -> list[ScrubFinding]:
         """Scrub all partitions to their ends; return the findings."""
         found: list[ScrubFinding] = []

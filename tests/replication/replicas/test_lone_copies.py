@@ -81,10 +81,8 @@ def test_segments_that_retention_removed_are_not_missing(seconds):
     made = filled(retention_bytes=3000)
     made.open()
     made.engine.maintenance(made.clock())
-    made.clock.advance(301_000)
-    made.engine.maintenance(made.clock())
-    made.clock.advance(seconds * 1000)
-    made.engine.maintenance(made.clock())
+    made.wait(301_000)
+    made.wait(seconds * 1000)
     assert made.partition().log_start_offset > 0
     for one in (DISKS[:1], DISKS):
         made.open(*one, left_out=tuple(set(DISKS[:2]) - set(one)))
@@ -247,8 +245,7 @@ def test_deleted_segments_explain_no_loss_after_them():
     """A missing segment is reported even if retention has just deleted the segments before it."""
     made = filled(retention_bytes=3000)
     made.open()
-    made.clock.advance(301_000)
-    made.engine.maintenance(made.clock())
+    made.wait(301_000)
     made.engine.close()
     start = made.partition().log_start_offset
     assert start > 0
@@ -265,8 +262,7 @@ def test_a_kill_after_a_deletion_is_no_loss(number):
     made.open()
     path = path_of(made, number, LEADER_EPOCHS)
     before = made.disks.read_bytes(path)
-    made.clock.advance(301_000)
-    made.engine.maintenance(made.clock())
+    made.wait(301_000)
     assert before != made.disks.read_bytes(path)
     made.disk(number).write_bytes(path, before)
     for _ in range(2):
@@ -278,11 +274,9 @@ def test_records_that_a_follower_deleted_are_not_missing():
     """If a follower deletes segments below its leader's log start, they do not count as missing after a kill."""
     made = filled()
     made.open()
-    made.clock.advance(301_000)
-    made.engine.maintenance(made.clock())  # Flushes the leader epochs; retention is not due soon.
+    made.wait(301_000)  # Flushes the leader epochs; retention is not due soon.
     made.partition().delete_records(Offset(30))
-    made.clock.advance(61_000)
-    made.engine.maintenance(made.clock())
+    made.wait(61_000)
     assert not [
         one for one in made.disks.list_directory(DISKS[1] / "orders-0") if one.name.endswith(".deleted")
     ]

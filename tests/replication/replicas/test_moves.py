@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from functools import partial
 from itertools import count
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -279,7 +278,10 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
 
 
 def test_two_threads_that_copy_at_once_copy_each_record_once():
-    """A background thread and a command that waits for the move may copy concurrently, but each record only once."""
+    """A background thread and a command that waits for the move may copy concurrently, but each record only once.
+
+    The replica moves back at once, while its deleted files are still in its old directory.
+    """
     two = with_orders(2, replicas=1)
     two.append("a\n")
     for directory in ("/b", "/a") * 10:
@@ -346,14 +348,3 @@ def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(
             assert (1,) == two.partition().state.assigned
             break
     assert step > 2
-
-
-def test_a_replica_moves_back_at_once():
-    """A replica can move back even while its deleted files are still in its old directory."""
-    two = one_of_two()
-    for directory in ("/b", "/a", "/b"):
-        move(two, directory)
-        two.append("more\n")
-    assert {2: "live"} == two.names()
-    assert 15 == len(two.lines())
-    assert Path("/b/orders-0") == two.partition().directory
