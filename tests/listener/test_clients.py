@@ -217,19 +217,6 @@ def test_replicas(tmp_path: Path, start: Any) -> None:
     assert names[0].read_bytes() == names[1].read_bytes() == bytes(fetched["records"])
 
 
-def test_a_fetch_waits_for_enough(served: Served) -> None:
-    """A fetch waits until several appends together reach minBytes, or until the fetch's maximum wait is over."""
-    client, writer = served.client(), served.client()
-    client.topic("t")
-    first = batch(b"x" * 100)
-    client.send(FETCH, fetching("t", maxWaitMs=60_000, minBytes=2 * len(first)), 12)
-    for _ in range(2):
-        writer.produce("t", bytes(first))
-    answer = FETCH.response.read(client.receive(FETCH, 12), 12)
-    assert 2 * len(first) == len(answer["responses"][0]["partitions"][0]["records"])
-    assert b"" == client.fetch("t", 2, maxWaitMs=10)["records"]
-
-
 def test_requests_that_were_sent_ahead(client: RawClient) -> None:
     """Pipelined requests are answered in order, and a request for which the client wants no answer gets none."""
     client.topic("t")

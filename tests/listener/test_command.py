@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +21,7 @@ from tests.doubles.waiting import wait_until
 from tests.listener.daemon import PROGRAM, TIMEOUT_SECONDS, Daemon, mounted
 from tests.listener.serving import RawClient
 from tests.listener.test_clients import kcat
+from topicfs.main import run
 
 
 def test_serve(daemon: Callable[..., Daemon], tmp_path: Path) -> None:
@@ -114,17 +117,18 @@ def test_a_hangup_without_a_file_of_settings(daemon: Callable[..., Daemon], tmp_
         (["mount", "kafka://a:1", "mnt", "--listen", "127.0.0.1:0"], "a cluster has its own brokers"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
     """An invalid command line prints a one-line error with the reason."""
-    done = subprocess.run(
-        [PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert 0 != done.returncode
-    assert said in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert 0 != run(arguments)
+    assert said in capsys.readouterr().err
 
 
 def test_a_password_is_one_line() -> None:

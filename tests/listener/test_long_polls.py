@@ -45,9 +45,10 @@ class Watched:
 def test_a_waiting_fetch_reads_each_byte_once(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
-    """While a fetch waits, each byte is read once.
+    """A fetch waits until several appends together reach minBytes, or until its maximum wait is over.
 
-    With replicas each byte is read twice: to count the available bytes, and to build the answer.
+    While it waits, each byte is read once. With replicas each byte is read twice: to count the available bytes, and to
+    build the answer.
     """
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
@@ -63,6 +64,7 @@ def test_a_waiting_fetch_reads_each_byte_once(
     [answer] = FETCH.response.read(client.receive(FETCH, 12), 12)["responses"]
     assert 40 * len(one) == len(answer["partitions"][0]["records"])
     assert watched.read_bytes <= times * 40 * len(one)
+    assert b"" == client.fetch("t", 40, maxWaitMs=10)["records"]
 
 
 @pytest.mark.parametrize("directories", [1, 2])
