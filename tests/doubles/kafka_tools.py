@@ -43,6 +43,21 @@ def dump(java: Java, files: Iterable[Path], *flags: str, directory: Path | None 
     )
 
 
+def console_produce(
+    java: Java, bootstrap_server: str, topic: str, *flags: str, lines: Iterable[str]
+) -> subprocess.CompletedProcess[str]:
+    """Produce a record for each line with the console producer."""
+    at = ("--bootstrap-server", bootstrap_server, "--topic", topic)
+    return subprocess.run(
+        java.command("org.apache.kafka.tools.ConsoleProducer", *at, *flags),
+        input="".join(f"{line}\n" for line in lines),
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+
+
 def console_consume(
     java: Java, bootstrap_server: str, topic: str, *flags: str, partition: int = 0, count: int
 ) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doubles.kafka_tools import console_consume, run_tool
+from tests.doubles.kafka_tools import console_consume, console_produce, run_tool
 from tests.doubles.producing import batch
 from tests.listener.serving import Served
+from tests.listener.test_transactions import copier
 from topicfs.coordination.transactions.transaction import Status
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.progress import own
@@ -49,17 +49,7 @@ def test_console_and_perf_producers(java: Any, served: Served) -> None:
             java, "org.apache.kafka.tools.ProducerPerformance", *arguments, "--producer-props", *properties
         )
         assert "500 records sent" in done.stdout
-    produced = subprocess.run(
-        java.command(
-            "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", served.address, "--topic", "t"
-        ),
-        input="from the console\n",
-        text=True,
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    assert "" == produced.stderr
+    assert "" == console_produce(java, served.address, "t", lines=["from the console"]).stderr
     lines = console_consume(java, served.address, "t", count=2501)
     assert 2501 == len(lines)
     assert "from the console" == lines[-1]
@@ -161,20 +151,7 @@ def test_kafkas_exactly_once_copier(java: Any, served: Served) -> None:
     lines = [f"{number}".encode() for number in range(200)]
     served.engine.create_topic("source").partitions()[0].append(batch(*lines))
     served.engine.create_topic("target")
-    run_tool(
-        java,
-        "org.apache.kafka.tools.TransactionalMessageCopier",
-        *("--broker-list", served.address, "--transactional-id", "copier", "--consumer-group", "copiers"),
-        *("--input-topic", "source", "--input-partition", "0", "--output-topic", "target"),
-        *(
-            "--transaction-size",
-            "20",
-            "--max-messages",
-            "200",
-            "--enable-random-aborts",
-            "--use-group-metadata",
-        ),
-    )
+    run_tool(java, *copier(served.address, len(lines)))
     copied = console_consume(
         java, served.address, "target", "--isolation-level", "read_committed", count=len(lines)
     )

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.doubles.certificates import Certificates
-from tests.doubles.kafka_tools import console_consume, run_tool
+from tests.doubles.kafka_tools import console_consume, console_produce, run_tool
 from tests.doubles.waiting import wait_until
 from tests.listener.daemon import PROGRAM, Daemon, mounted
 from tests.listener.serving import Served
@@ -196,24 +196,10 @@ def test_console_tools(
         f"sasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common.security.{module} required "
         'username="b=o,b: c" password="x";\n'
     )
-    at = ("--bootstrap-server", secured.address)
-    run_tool(
-        java,
-        "org.apache.kafka.tools.TopicCommand",
-        *at,
-        "--command-config",
-        str(config),
-        "--create",
-        "--topic",
-        "t",
-    )
-    subprocess.run(
-        java.command(
-            "org.apache.kafka.tools.ConsoleProducer", *at, "--topic", "t", "--command-config", str(config)
-        ),
-        input="".join(f"{line}\n" for line in LINES), text=True, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
     flags = ("--command-config", str(config))
+    create = ("--bootstrap-server", secured.address, "--create", "--topic", "t")
+    run_tool(java, "org.apache.kafka.tools.TopicCommand", *create, *flags)
+    console_produce(java, secured.address, "t", *flags, lines=LINES)
     assert LINES == console_consume(java, secured.address, "t", *flags, count=len(LINES))
 
 

@@ -38,6 +38,13 @@ def producer(served: Served | Daemon, name: str = "tx", **settings: Any) -> Prod
     return made
 
 
+def transact(one: Producer, topic: str, value: bytes) -> None:
+    """Produce a record in a transaction of its own, and commit it."""
+    one.begin_transaction()
+    one.produce(topic, value, partition=0)
+    one.commit_transaction(TIMEOUT_SECONDS)
+
+
 def consumed(
     served: Served | Daemon, topic: str, count: int, isolation: str = "read_committed"
 ) -> list[bytes]:
@@ -90,9 +97,7 @@ def test_a_zombie_is_fenced(served: Served) -> None:
     successor = producer(served)
     with pytest.raises(KafkaException):
         zombie.commit_transaction(TIMEOUT_SECONDS)
-    successor.begin_transaction()
-    successor.produce("t", b"kept", partition=0)
-    successor.commit_transaction(TIMEOUT_SECONDS)
+    transact(successor, "t", b"kept")
     assert [b"kept"] == consumed(served, "t", 1)
 
 
@@ -148,9 +153,7 @@ def test_the_next_process_continues(tmp_path: Path) -> None:
     config = EngineConfig(transaction_topic_num_partitions=3)
     with closing(serve([directory], transaction_topic_num_partitions=3)) as served:
         one = producer(served)
-        one.begin_transaction()
-        one.produce("t", b"first", partition=0)
-        one.commit_transaction(TIMEOUT_SECONDS)
+        transact(one, "t", b"first")
         one.begin_transaction()
         one.produce("t", b"open", partition=0)
         assert 0 == one.flush(TIMEOUT_SECONDS)
@@ -159,9 +162,7 @@ def test_the_next_process_continues(tmp_path: Path) -> None:
     with closing(serve([directory], transaction_topic_num_partitions=3)) as served:
         two = producer(served)
         assert [b"first"] == consumed(served, "t", 1)
-        two.begin_transaction()
-        two.produce("t", b"second", partition=0)
-        two.commit_transaction(TIMEOUT_SECONDS)
+        transact(two, "t", b"second")
         assert [b"first", b"second"] == consumed(served, "t", 2)
         after = served.client().ask(DESCRIBE_TRANSACTIONS, {"transactionalIds": ["tx"]})
     found, unknown, invalid = before["transactionStates"]
@@ -239,17 +240,25 @@ def commits(one: Producer) -> bool:
             return True
 
 
+def copier(address: str, count: int) -> list[str]:
+    """Return class and options of Kafka's own test program.
+
+    It copies `count` records of the topic `source` to `target` in transactions with its positions.
+    """
+    return [
+        "org.apache.kafka.tools.TransactionalMessageCopier",
+        *("--broker-list", address, "--transactional-id", "copier", "--consumer-group", "copiers"),
+        *("--input-topic", "source", "--input-partition", "0", "--output-topic", "target"),
+        *("--transaction-size", "10", "--max-messages", str(count)),
+        *("--enable-random-aborts", "--use-group-metadata"),
+    ]
+
+
 class Copier:
-    """Kafka's own test program, which copies topic `source` to `target` in transactions with its positions."""
+    """Kafka's own test program, which can be killed and started again."""
 
     def __init__(self, java: Java, address: str, count: int) -> None:
-        self._command = java.command(
-            "org.apache.kafka.tools.TransactionalMessageCopier",
-            *("--broker-list", address, "--transactional-id", "copier", "--consumer-group", "copiers"),
-            *("--input-topic", "source", "--input-partition", "0", "--output-topic", "target"),
-            *("--transaction-size", "10", "--max-messages", str(count)),
-            *("--enable-random-aborts", "--use-group-metadata"),
-        )
+        self._command = java.command(*copier(address, count))
         self._start()
 
     def _start(self) -> None:
@@ -295,15 +304,15 @@ def test_kill_9_of_kafkas_exactly_once_copier_and_of_the_daemon(
     """Each line is copied once, although the copier and the daemon are killed while transactions end."""
     server = daemon()
     lines = fill_source(server, 200)
-    copier = Copier(java, server.address, len(lines))
-    for victim in (server, copier, server):
-        copier.wait_for_a_transaction()
-        if victim is copier:
-            copier.kill()
+    copying = Copier(java, server.address, len(lines))
+    for victim in (server, copying, server):
+        copying.wait_for_a_transaction()
+        if victim is copying:
+            copying.kill()
         else:
             server.end(signal.SIGKILL)
             server.start()
-    copier.finish()
+    copying.finish()
     assert lines == consumed(server, "target", len(lines))
     assert 0 == server.end()
 
