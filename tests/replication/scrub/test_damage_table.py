@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.flips import path_of
-from tests.doubles.replicated import ORDERS, Replicated
+from tests.doubles.replicated import ORDERS, with_orders
 from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA
 from topicfs.storage.model import Position
 
-LINES = [f"line {number} {'x' * 20}" for number in range(60)]
+LINES = [f"line {number} {'x' * 20}" for number in range(40)]
 FILES = (
     "first.log",
     "middle.log",
@@ -34,23 +34,18 @@ class Damaged:
     """Two replicas with two leader epochs, in segments of about ten batches; one replica's files are damaged."""
 
     def __init__(self, number: int) -> None:
-        self.two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
-        self.two.engine.create_topic("orders")
+        self.two = with_orders(internal_segment_bytes=1000, index_interval_bytes=200)
         self.number = number
-        self._append(LINES[:30])
+        self.two.append_each(LINES[:30])
         self.stale = self._contents()
         self.two.reopen()
-        self._append(LINES[30:])
+        self.two.append_each(LINES[30:])
         if self.two.leader() != 1:
             self.two.engine.elect_preferred()
         self.two.partition().sync()
         for root in self.two.roots:
             self.two.disks.sync_all(root)
         self.bases = self.two.engine.controller.logs(ORDERS)[1].chain.base_offsets
-
-    def _append(self, lines: list[str]) -> None:
-        for line in lines:
-            self.two.append(line + "\n")
 
     def path(self, name: str) -> Path:
         """Return the path of a file that the table names."""
