@@ -5,7 +5,6 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
@@ -33,7 +32,6 @@ class LogContext(NamedTuple):
     partition: TopicPartition
     files: FileSystem
     clock: Clock
-    random: Random
     flusher: Flusher
     counts: EngineCounts
 
@@ -101,7 +99,7 @@ class LogParts:
         self.lock = threading.Lock()
         """Held while the log is changed. A reader takes it only if files were renamed during its read."""
         self.directory = directory
-        self.partition, self.files, self.clock, self.random, self.flusher, counts = context
+        self.partition, self.files, self.clock, self.flusher, counts = context
         # At most thirty attributes: for more, Python looks up each attribute in a dictionary.
         self.counts = counts.topic(self.partition.topic)
         """Counters of the log's topic and of its engine."""
@@ -164,7 +162,7 @@ class LogParts:
             if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
                 self.files.unlink(path)
         directory = SegmentDirectory(self.directory, self.files, self.clock)
-        return Segment.create(directory, base_offset, segment_settings(self.config, self.random))
+        return Segment.create(directory, base_offset, segment_settings(self.config))
 
     def roll_parameters(
         self, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp

@@ -109,7 +109,7 @@ class LogReplacer:
         """Make an empty `.cleaned` segment, to be filled and then passed to `replace_segments`."""
         parts = self._parts
         directory = SegmentDirectory(parts.directory, parts.files, parts.clock)
-        settings = segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0)
+        settings = segment_settings(parts.config)._replace(preallocated_bytes=0)
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:

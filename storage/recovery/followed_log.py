@@ -152,7 +152,7 @@ class FollowedLog:
     def _open(self, base_offset: Offset) -> Segment:
         """Return a segment that was not known yet, without batches; its indexes are made in memory."""
         log = self._place.files.open(self._place.path / segment_file(base_offset, SegmentFileKind.LOG))
-        settings = segment_settings(self._config, self._context.random)
+        settings = segment_settings(self._config)
         segment = Segment(self._place, base_offset, settings, log=log)
         segment.begin_rebuild()
         return segment

@@ -85,9 +85,7 @@ class LogLoader:
     ) -> None:
         self._place = place
         self._directory, self._files, self._clock = place
-        self.context = LogContext(
-            partition, self._files, self._clock, options.random, options.flusher, options.counts
-        )
+        self.context = LogContext(partition, self._files, self._clock, options.flusher, options.counts)
         self._config = config
         self._options = options
         self._checkpointed = options.checkpointed
@@ -459,7 +457,7 @@ class LogLoader:
         return Segment.create(self._place, base_offset, self._segment_settings())
 
     def _segment_settings(self) -> SegmentSettings:
-        return segment_settings(self._config, self.context.random)
+        return segment_settings(self._config)
 
     def _retire(self, segments: list[Segment]) -> None:
         due = Timestamp(self._clock() + self._config.file_delete_delay_ms)

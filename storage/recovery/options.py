@@ -1,6 +1,5 @@
 """The options of loading a log, including the checkpointed offsets."""
 
-from random import Random
 from typing import NamedTuple
 
 from topicfs.storage.counts.engine_counts import EngineCounts
@@ -9,8 +8,6 @@ from topicfs.storage.model import Offset
 from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS
 
 _FIRST = Offset(0)
-_RANDOM = Random()  # noqa: S311 (jitter, no secret)
-"""Shared by logs without a random generator, because making one takes a tenth of the time of loading a log."""
 
 
 class Checkpointed(NamedTuple):
@@ -35,8 +32,6 @@ class LoadOptions(NamedTuple):
     failed_before: bool = False
     """True if the disk failed since the machine was started: recovered bytes are then written again."""
     producer_expiration_ms: int = DEFAULT_EXPIRATION_MS
-    random: Random = _RANDOM
-    """The source of the jitter of segment.ms."""
     counts: EngineCounts = EngineCounts()
     """Counters of the engine that serves the log; if there is no engine, nobody reads them."""
     flusher: Flusher = NoFlusher()

@@ -2,7 +2,6 @@
 
 from enum import Enum
 from pathlib import Path
-from random import Random
 from typing import NamedTuple
 
 from topicfs.storage.config.topic import TopicConfig
@@ -91,12 +90,20 @@ def waited_ms(parameters: RollParameters) -> int:
     return parameters.now - parameters.created_ms
 
 
-def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
+def segment_settings(config: TopicConfig) -> SegmentSettings:
     """Return the settings of a segment that is made under `config`; later changes of `config` do not affect them."""
     limit = min(config.segment_jitter_ms, config.segment_ms)
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=max(config.segment_index_bytes, time_index.SLOT.size),
         preallocated_bytes=config.effective_segment_bytes if config.preallocate else 0,
-        jitter_ms=random.randrange(limit) if limit > 0 else 0,
+        jitter_ms=_random_below(limit) if limit > 0 else 0,
     )
+
+
+def _random_below(limit: int) -> int:
+    from random import (
+        randrange,  # Few topics have a jitter, and the import takes a fiftieth of a server's start.
+    )
+
+    return randrange(limit)  # noqa: S311 (no secret)

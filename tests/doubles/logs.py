@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tests.doubles.manual_clock import ManualClock
@@ -63,7 +62,6 @@ class LogOnDisk:
             options=LoadOptions(
                 checkpointed=Checkpointed(**{name: Offset(value) for name, value in offsets.items()}),
                 dense=dense,
-                random=Random(7),
                 flusher=self.flusher or NoFlusher(),
             ),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -400,8 +399,8 @@ def test_settings_of_a_segment():
     config = TopicConfig(
         segment_index_bytes=100, index_interval_bytes=7, preallocate=True, segment_bytes=2**20
     )
-    assert (7, 100, 2**20, 0) == segment_settings(config, Random(1))
-    assert 0 == segment_settings(TopicConfig(), Random(1)).preallocated_bytes
+    assert (7, 100, 2**20, 0) == segment_settings(config)
+    assert 0 == segment_settings(TopicConfig()).preallocated_bytes
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
