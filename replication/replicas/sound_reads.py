@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from topicfs.replication.scrub.copies import copy_at, offset_at
+from topicfs.replication.scrub.repair import copy_at, offset_at
 from topicfs.replication.scrub.verdict import Bounds, Verdict, judge
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log

@@ -1,4 +1,4 @@
-"""The scrub: reads every byte of the logs, and repairs damage in one replica from another replica.
+"""The scrub: reads every byte of the logs; `repair` overwrites a damaged batch with the bytes of another replica.
 
 `scrubber` scrubs all partitions, `partition` one partition, `segment` one segment. `verdict` finds valid batches.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 
-from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard
+from topicfs.replication.scrub.repair import Copy, CopyMovedError, Guard
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
 from topicfs.storage.errors import Finding

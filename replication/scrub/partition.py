@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from topicfs.replication.scrub.copies import CopyMovedError, Guard, changed_files, copy_at
 from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
+from topicfs.replication.scrub.repair import CopyMovedError, Guard, changed_files, copy_at
 from topicfs.replication.scrub.segment import Scrubbing, SegmentScrub
 from topicfs.replication.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
 from topicfs.storage.errors import Finding, StorageError

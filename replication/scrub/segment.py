@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard, end_of, mend
 from topicfs.replication.scrub.findings import ScrubFinding, healed
 from topicfs.replication.scrub.indexes import IndexCheck, mend_indexes
+from topicfs.replication.scrub.repair import Copy, CopyMovedError, Guard, end_of, mend
 from topicfs.replication.scrub.verdict import Bounds, judge, judge_first
 from topicfs.storage.checkpoints.leader_epochs import Entries
 from topicfs.storage.codec.batch import scan

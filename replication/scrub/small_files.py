@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from topicfs.replication.scrub.copies import Copy, end_of
 from topicfs.replication.scrub.findings import ScrubFinding, healed
+from topicfs.replication.scrub.repair import Copy, end_of
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.leader_epochs import encode_epochs
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again

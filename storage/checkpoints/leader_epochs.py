@@ -17,10 +17,9 @@ from typing import NamedTuple
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.table import decode_table, encode_table, field_number
 from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import LEADER_EPOCHS
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset
-
-FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochEntry(NamedTuple):
@@ -126,7 +125,7 @@ class LeaderEpochs:
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
         """Read a partition's leader epochs; make a missing file if possible. Raises CorruptionError, OSError."""
-        path = directory / FILE_NAME
+        path = directory / LEADER_EPOCHS
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))
         if not files.read_only:
@@ -183,4 +182,4 @@ class LeaderEpochs:
                 raise
 
     def moved(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+        self._path = directory / LEADER_EPOCHS

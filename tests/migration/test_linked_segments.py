@@ -13,7 +13,7 @@ from tests.doubles.handover import SETTINGS, numbered
 from tests.doubles.records import read_records
 from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
-from topicfs.replication.scrub.copies import copy_at, mend
+from topicfs.replication.scrub.repair import copy_at, mend
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk import names

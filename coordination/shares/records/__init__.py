@@ -1,4 +1,4 @@
-"""The state machine of one partition of a queue (kafka-coordinators.md#share-groups).
+"""One partition of a queue: `acquisition` hands records out, `acknowledgement` ends or expires their leases.
 
-`acquisition` hands records out, `acknowledgement` ends leases, and `share_partition` combines them for callers.
+`share_partition` combines both for callers. Rules: kafka-coordinators.md#share-groups.
 """

@@ -1,6 +1,6 @@
-"""Ends the locks of records: a member acknowledges or releases a record, or its lock expires.
+"""Ends the leases of records: a member acknowledges or releases a record, or its lease expires.
 
-A record is in transition until its change is written. The expiry of a lock is never undone, because another member
+A record is in transition until its change is written. The expiry of a lease is never undone, because another member
 may have acquired the record by then.
 """
 

@@ -1,1 +1,1 @@
-"""Healing: `healer` repairs damage that reads find, `renewal` copies whole replicas, `resolution` ends forks."""
+"""Healing: `healer` has the scrub repair damage that reads find, `renewal` copies whole replicas, `resolution` ends forks."""

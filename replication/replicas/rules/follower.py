@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from topicfs.replication.replicas.rules.state import LogEnd
-from topicfs.storage.checkpoints.leader_epochs import FILE_NAME, Entries, EpochEnd, end_offset_for
+from topicfs.storage.checkpoints.leader_epochs import Entries, EpochEnd, end_offset_for
 from topicfs.storage.codec.batch import scan
+from topicfs.storage.disk.names import LEADER_EPOCHS
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.parts import Hole
@@ -204,7 +205,7 @@ def steps(leader: Log, follower: Log, *, max_bytes: int) -> Iterator[Step]:
             cuts_left < 0
         ):  # Stop: with wrong epochs, the same records would be copied and truncated endlessly.
             raise CorruptionError(
-                leader.directory / FILE_NAME, 0, "its leader epochs are not those of the batches"
+                leader.directory / LEADER_EPOCHS, 0, "its leader epochs are not those of the batches"
             )
         yield step
         if not step.copied_bytes and not step.truncated:

@@ -1,4 +1,4 @@
-"""The copies of a segment in the logs of several replicas: reads them, and repairs a damaged copy.
+"""Repairs a damaged copy of a segment with the bytes of another replica's copy.
 
 Truncation, compaction and removal change bytes only while they hold the log's lock. If bytes are invalid while the
 scrub holds this lock, the bytes are damaged.
