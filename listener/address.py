@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from topicfs.listener.errors import ListenerError
+from topicfs.storage.messages import reason_of
 
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/,]*):(?P<port>[0-9]{1,5})")
 MAX_PORT = 65535
@@ -34,13 +35,13 @@ def parse_endpoint(text: str) -> Endpoint:
 def bound_socket(endpoint: Endpoint, *, any_address: bool, remedy: str) -> socket.socket:
     """Return a socket that listens on `endpoint`. Raises ListenerError.
 
-    `any_address` allows an address that other machines can reach; otherwise the error ends with `remedy`. The host name is resolved once, because a second
-    lookup could return another address than the one that was checked.
+    `any_address` allows an address that other machines can reach; otherwise the error ends with `remedy`. The host name
+    is resolved once, because a second lookup could return another address than the one that was checked.
     """
     try:
         found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise ListenerError(f"{endpoint}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:
+        raise ListenerError(f"{endpoint}: {reason_of(error)}") from None
     hosts = [(family, str(place[0])) for family, *_, place in found]
     if not any_address and not all(ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
         raise ListenerError(

@@ -38,6 +38,8 @@ def reason_of(error: BaseException) -> str:
     """Return an error in plain words; for a system error, the file and the cause without the error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, UnicodeError) and "idna" in str(error):  # Raised by Python's calls of sockets.
+        return "not a host name: a part of it is empty or longer than 63 characters"
     return str(error) or type(error).__name__
 
 

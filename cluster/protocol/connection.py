@@ -39,6 +39,7 @@ from topicfs.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE,
 from topicfs.protocol.notation import Api
 from topicfs.storage.codec.value_copy import begin_text
 from topicfs.storage.errors import ClusterError, CorruptBatchError
+from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Buffer
 from topicfs.storage.wire import Values
 
@@ -125,8 +126,8 @@ class Connection:
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
-        except OSError as error:
-            raise UnreachableError(f"{server}: {error.strerror or error}") from None
+        except (OSError, UnicodeError) as error:
+            raise UnreachableError(f"{server}: {reason_of(error)}") from None
         self._patience = 0.0
         """The time limit that is set on the socket now, in seconds."""
         self._received = memoryview(b"")

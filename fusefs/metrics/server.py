@@ -121,10 +121,9 @@ class MetricsServer:
             )
             family, _, _, _, address = found[0]
             self._server = _Server(family, address)
-        except OSError as error:
-            cause = error.strerror or reason_of(error)
-            remedy = _REMEDIES.get(error.errno or 0, "")
-            raise StorageError(f"--metrics {asked}: {cause}{remedy}") from None
+        except (OSError, UnicodeError) as error:
+            remedy = _REMEDIES.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+            raise StorageError(f"--metrics {asked}: {reason_of(error)}{remedy}") from None
         self.address = Endpoint(str(self._server.server_address[0]), int(self._server.server_port))
         """The address; if port 0 was requested, with the port that the system chose."""
         self._thread: threading.Thread | None = None

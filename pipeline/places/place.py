@@ -20,6 +20,7 @@ from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
 from topicfs.cluster.protocol.java_client import for_java
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import absolute, data_directories
+from topicfs.storage.messages import reason_of
 
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -107,8 +108,8 @@ def require_reachable(place: SparkPlace) -> None:
     for server in cluster_address(str(place)).servers:
         try:
             socket.create_connection(server, timeout=BROKER_TIMEOUT_SECONDS).close()
-        except OSError as error:
-            reasons.append(f"{server}: {error.strerror or error}")
+        except (OSError, UnicodeError) as error:
+            reasons.append(f"{server}: {reason_of(error)}")
         else:
             return
     raise PipelineError(f"{place}: no broker can be reached ({'; '.join(reasons)})")
