@@ -12,6 +12,15 @@ from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.model import LATEST_TIMESTAMP
 
+pytest.importorskip("pyspark")
+
+from testing.broker.client import Client
+from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+from topicfs.pipeline.jobs.report import ReportOptions, report
+from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
+from topicfs.pipeline.jobs.verify import VerifyOptions, verify
+from topicfs.pipeline.places.place import place_of
+
 pytestmark = pytest.mark.spark
 
 MAX_MS = (2**63 - 1) // 1000
@@ -43,9 +52,6 @@ def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
 
 def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
     """Restored records have the nearest times that Spark can represent, at the same offsets."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-
     data, kept, target = fill(tmp_path / "data", TIMES), tmp_path / "archive", tmp_path / "target"
     target.mkdir()
     archive(spark, ArchiveOptions(path=str(data), topics="orders", target=kept))
@@ -56,10 +62,6 @@ def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
 @pytest.mark.java
 def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broker):
     """A restore sends times after the year 9999 to a cluster as numbers, because Python has no such dates."""
-    from testing.broker.client import Client
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-
     times = (1, NOW, MICROSECONDS, LATEST_TIMESTAMP)
     data, kept = fill(tmp_path / "data", times), tmp_path / "archive"
     archive(spark, ArchiveOptions(path=str(data), topics="orders", target=kept))
@@ -76,10 +78,6 @@ def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broke
 @pytest.mark.parametrize("times", [TIMES, (0, LATEST_TIMESTAMP), (LATEST_TIMESTAMP,)])
 def test_a_report_and_a_verification_take_any_time(spark, tmp_path, times):
     """A report counts each record and draws the page, and a verification finds no damage, whatever the times are."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
-    from topicfs.pipeline.places.place import place_of
-
     data, page = fill(tmp_path / "data", times), tmp_path / "page.html"
     numbers = report(spark, ReportOptions(place=place_of(str(data)), output=page)).toArrow()
     assert [len(times)] == numbers.column("records").to_pylist()

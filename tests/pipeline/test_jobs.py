@@ -18,6 +18,20 @@ from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Header, Offset, Record, Timestamp
 
+pytest.importorskip("pyspark")
+
+from topicfs.pipeline.archiving.files import archived_files
+from topicfs.pipeline.archiving.parquet import ParquetCommits
+from topicfs.pipeline.archiving.plan import plan, source_options
+from topicfs.pipeline.errors import DataLossError, PipelineError
+from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
+from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows, read_notes
+from topicfs.pipeline.jobs.replay import ReplayOptions, replay
+from topicfs.pipeline.jobs.verify import VerifyOptions, verify
+from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Isolation
+
 pytestmark = pytest.mark.spark
 
 NEW_YEAR = 1_767_225_600_000
@@ -54,8 +68,6 @@ def rows(frame):
 
 def test_archive_brings_each_record_once(spark, data, tmp_path):
     """An archive has each record once, by topic and date. A second run adds the new records, a third run none."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
 
     def run():
@@ -80,8 +92,6 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
     A run with fewer topics is refused, so that the archive keeps the offsets of all topics.
     """
-    from topicfs.pipeline.errors import PipelineError
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     def run(topics):
         found = archive(spark, ArchiveOptions(path=str(data), topics=topics, target=tmp_path / "archive"))
@@ -96,9 +106,6 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 @pytest.mark.parametrize(("topics", "kind"), [("nosuch", "parquet"), ("orders", "iceberg")])
 def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monkeypatch, topics, kind):
     """An unknown topic or a missing package raises an error before the archive's directory is made."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.storage.errors import StorageError
-
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
     target = tmp_path / "archive"
     with pytest.raises(StorageError):
@@ -108,13 +115,6 @@ def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monk
 
 def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
     """If two runs with different topics begin the same archive at the same time, the second one stops."""
-    from topicfs.pipeline.archiving.parquet import ParquetCommits
-    from topicfs.pipeline.archiving.plan import plan, source_options
-    from topicfs.pipeline.errors import PipelineError
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.places.place import place_of
-    from topicfs.storage.model import Isolation
-
     place, target = place_of(str(data)), tmp_path / "archive"
     first = plan(place, source_options(place, "copy", Isolation.READ_COMMITTED), None, None)
     ParquetCommits(target).plan(0, first.end)
@@ -125,10 +125,6 @@ def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
 
 def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_path):
     """An archive job and a check do not look for a replica directory that the place leaves out."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
-    from topicfs.pipeline.places.place import SparkPlace
-
     roots = [tmp_path / name for name in ("a", "b")]
     config = EngineConfig()._replace(replication_factor=2)
     with contextlib.closing(open_directories(roots, replicated=True, config=config)) as engine:
@@ -142,8 +138,6 @@ def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_p
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
     """A run continues an archive that Spark's own query began, with the query's files and its planned round."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
-
     target = tmp_path / "archive"
     read = spark.readStream.format("topicfs").options(
         path=str(data), subscribe="orders", startingOffsets="earliest", includeHeaders="true"
@@ -170,8 +164,6 @@ def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
     """A continuous archive reads new topics of a pattern from their start. ^C ends it after a committed round."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
-
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
     rounds = []
@@ -202,8 +194,6 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
 
 def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
     """^C ends an archive job even while it waits for the next round."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     interrupt = Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
     options = ArchiveOptions(
         path=str(data),
@@ -217,9 +207,6 @@ def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
     """Spark reads all records of an archive, although every tenth round replaces small files by a merged file."""
-    from topicfs.pipeline.archiving.files import archived_files
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
     for _ in range(22):
         append(data, "later\n")
@@ -232,9 +219,6 @@ def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
 
 def test_an_archive_keeps_its_format(spark, data, tmp_path):
     """A run with the other format is refused, because it would archive all records again."""
-    from topicfs.pipeline.errors import PipelineError
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     pytest.importorskip("pyiceberg")
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive", format="iceberg")
     archive(spark, options)
@@ -244,8 +228,6 @@ def test_an_archive_keeps_its_format(spark, data, tmp_path):
 
 def test_replay_copies_through_sql(spark, data):
     """Replay copies records through a filter and a projection. Each run copies all records again."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", where="key = 'b'", select="upper(value) AS value"
     )
@@ -257,8 +239,6 @@ def test_replay_copies_through_sql(spark, data):
 @pytest.mark.parametrize("checkpoint", [None, "progress"])
 def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
     """`where` and `select` reach Spark unchanged: JSON, regular expressions and `{source}` keep their braces."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-
     options = ReplayOptions(
         path=str(data),
         source="orders",
@@ -273,8 +253,6 @@ def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
 
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
     """With a checkpoint each run copies only the new records, each once."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-
     options = ReplayOptions(
         path=str(data), source="orders", target="copy", checkpoint=str(tmp_path / "progress")
     )
@@ -286,10 +264,6 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
 
 def jobs_over(spark, data, tmp_path):
     """Return each job over `orders` that continues from earlier runs, with the job's message for lost records."""
-    from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-
     progress = [str(tmp_path / name) for name in ("replayed", "aggregated")]
     archived = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
     replayed = ReplayOptions(path=str(data), source="orders", target="copy", checkpoint=progress[0])
@@ -305,9 +279,6 @@ def jobs_over(spark, data, tmp_path):
 
 def test_jobs_over_a_topic_created_again_fail(spark, data, tmp_path):
     """Jobs over a topic that was created again fail with a remedy. They skip no records and change no files."""
-    from topicfs.pipeline.errors import DataLossError
-    from topicfs.pipeline.jobs.archive import read_notes
-
     jobs = jobs_over(spark, data, tmp_path)
     for run, _ in jobs:
         run()

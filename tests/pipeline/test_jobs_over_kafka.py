@@ -20,6 +20,18 @@ from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 
+pytest.importorskip("pyspark")
+
+from py4j.protocol import Py4JJavaError
+
+from topicfs.jobs.run import cause
+from topicfs.main import run
+from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
+from topicfs.pipeline.jobs.replay import ReplayOptions, replay
+from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
+from topicfs.pipeline.report.collector import find_lags
+from topicfs.pipeline.report.numbers import GroupLag
+
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 NEW_YEAR = 1_767_225_600_000
@@ -46,8 +58,6 @@ def contents(client, topic):
 
 def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
     """A cluster's topic is archived by topic and date, without aborted records. A second run adds the new records."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     client.create_topic("archived")
     client.produce("archived", RECORDS)
     writer = client.producer(transactional_id="archived", linger_ms=10)
@@ -109,8 +119,6 @@ def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
     """An archive stores the partitions and settings of all topics, from a cluster or from a broker's directory."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
-
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
     client.create_topic("known", partitions=2, settings=settings)
     for number, place in enumerate((f"kafka://{broker.bootstrap_server}", str(broker.log_dir))):
@@ -121,8 +129,6 @@ def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
 
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
     """Replay copies all records, or only new ones, from a directory to a cluster, within a cluster, and back."""
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-
     data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
     with contextlib.closing(open_engine(data)) as engine:
         engine.create_topic("back")
@@ -167,10 +173,6 @@ def alices(tmp_path, monkeypatch):
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
     """One file of settings authenticates Spark's connector, librdkafka, and a mount."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
-    from topicfs.pipeline.jobs.replay import ReplayOptions, replay
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-
     place = SparkPlace(bootstrap_servers=f"localhost:{broker.ports['SASL_PLAINTEXT']}", client_config=alices)
     for topic in ("guarded", "guarded-copy", "guarded-again"):
         client.create_topic(topic)
@@ -194,10 +196,6 @@ def kept(spark, monkeypatch):
 @pytest.mark.usefixtures("kept")
 def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
     """With `--commit-group` kcat continues where the archive ends, and a report shows the archive's lag."""
-    from topicfs.main import run
-    from topicfs.pipeline.report.collector import find_lags
-    from topicfs.pipeline.report.numbers import GroupLag
-
     client.create_topic("counted", partitions=2)
     client.produce("counted", RECORDS, partition=0)
     client.produce("counted", RECORDS[:1], partition=1)
@@ -236,10 +234,6 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
 )
 def test_an_error_of_kafkas_client_is_told_by_its_class(spark, broker, name, line):
     """An error of Kafka's client is recognized by the class of a causing exception, whatever text Spark adds."""
-    from py4j.protocol import Py4JJavaError
-
-    from topicfs.jobs.run import cause
-
     thrown = getattr(spark._jvm.org.apache.kafka.common.errors, name)("too late")
     aborted = spark._jvm.org.apache.spark.SparkException("Job aborted due to stage failure", thrown)
     assert line == cause(Py4JJavaError("An error occurred while calling o1.save.\n", aborted))

@@ -18,6 +18,11 @@ from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem
 
+pytest.importorskip("pyspark")
+
+from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
+from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(900),  # a session in addition to the shared one, on a busy machine
@@ -128,8 +133,6 @@ def ordered(frame):
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
     """If an archive job is killed before, during or after a commit, the next run completes it without duplicates."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
-
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
     target, reached = tmp_path / "archive", tmp_path / "reached"
@@ -144,9 +147,6 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
 
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
     """The next run continues a restore that was killed in its third round, and leaves no file of a write."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-
     target, saved = tmp_path / "target", tmp_path / "archive"
     target.mkdir()
     archive(spark, ArchiveOptions(path=str(data), topics="orders", target=saved))

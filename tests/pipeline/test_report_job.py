@@ -21,6 +21,11 @@ from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
+pytest.importorskip("pyspark")
+
+from topicfs.pipeline.jobs.report import ReportOptions, report
+from topicfs.pipeline.report.collector import collect, find_parts
+
 pytestmark = pytest.mark.spark
 
 NEW_YEAR = 1_767_225_600_000
@@ -55,8 +60,6 @@ def data(tmp_path):
 
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     """One task per segment and one task for all segments give the same page, which includes the empty topic."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report
-
     pages, frames = [], []
     for task_bytes in (1, 1 << 30):
         output = tmp_path / f"{task_bytes}.html"
@@ -81,8 +84,6 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 def test_groups_of_a_directory_are_reported_with_their_lag(spark, data, tmp_path):
     """The rows and the page have the groups' lags in topics of the report, and no lags in other topics."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report
-
     with contextlib.closing(open_engine(data)) as engine:
         for topic, offset in (("orders", 90), ("clicks", 196)):
             engine.groups.set_positions("billing", {TopicPartition(topic, 0): Position(offset)})
@@ -99,8 +100,6 @@ def test_groups_of_a_directory_are_reported_with_their_lag(spark, data, tmp_path
 @pytest.mark.java
 def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
     """A cluster and its log directory give the same numbers, except for numbers that only files have."""
-    from topicfs.pipeline.report.collector import collect, find_parts
-
     client = Client(broker.bootstrap_server)
     client.create_topic("reported", partitions=2, settings={"compression.type": "zstd"})
     client.create_topic("reported-late", settings={"message.timestamp.type": "LogAppendTime"})
@@ -132,8 +131,6 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
     """An unknown topic, or a page in a missing directory, raises an error and leaves the old page unchanged."""
-    from topicfs.pipeline.jobs.report import ReportOptions, report
-
     output = tmp_path / "report.html"
     output.write_text("old")
     with pytest.raises(UnknownTopicError, match="nothing: no such topic"):

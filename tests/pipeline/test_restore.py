@@ -18,6 +18,16 @@ from topicfs.storage.compaction.selection import plan
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import Header, Offset, TimestampType
 
+pytest.importorskip("pyspark")
+
+from testing.broker.client import Client
+from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+from topicfs.pipeline.jobs.restore import restore as module
+from topicfs.pipeline.jobs.restore.plan import ConflictError
+from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
+from topicfs.storage.errors import StorageError
+
 pytestmark = pytest.mark.spark
 
 NEW_YEAR = 1_767_225_600_000
@@ -54,8 +64,6 @@ def put_everything(engine):
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
     """Make a data directory and its archive once; tests copy the files that they change."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     folder = tmp_path_factory.mktemp("restore")
     with contextlib.closing(open_engine(folder / "data")) as engine:
         put_everything(engine)
@@ -65,8 +73,6 @@ def made(spark, tmp_path_factory):
 
 def test_topics_without_records_come_back(spark, tmp_path, target):
     """Topics without records are restored with partitions and settings. A second run has nothing to do."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         settings = dict(
             engine.create_topic("empty", partitions=3, overrides={"cleanup.policy": "compact"}).overrides
@@ -94,10 +100,8 @@ def target(tmp_path):
     return tmp_path / "target"
 
 
-def restored(spark, archive, target, **options):
-    from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-
-    found = restore(spark, RestoreOptions(archive=archive, path=str(target), **options))
+def restored(spark, saved, target, **options):
+    found = restore(spark, RestoreOptions(archive=saved, path=str(target), **options))
     return [tuple(row) for row in found.collect()]
 
 
@@ -114,10 +118,10 @@ def findings(data):
 
 def test_all_columns_are_restored(spark, made, target, tmp_path):
     """All columns are restored, even from an archive that was moved. A second run finds that every record exists."""
-    archive = tmp_path / "moved"
-    shutil.copytree(made / "archive", archive)
+    moved = tmp_path / "moved"
+    shutil.copytree(made / "archive", moved)
     expected = [("orders", 0, 0, 2**31 + 500, 10, 0), ("orders", 2, 4, 5, 2, 0)]
-    assert expected == restored(spark, archive, target)
+    assert expected == restored(spark, moved, target)
     assert rows_of(spark, made / "data") == rows_of(spark, target)
     assert [] == findings(target)
     with contextlib.closing(open_engine(target, read_only=True)) as engine:
@@ -128,13 +132,11 @@ def test_all_columns_are_restored(spark, made, target, tmp_path):
             (one.log_start_offset, one.log_end_offset) for one in bounds
         ]
     expected = [(*row[:4], 0, row[4]) for row in expected]
-    assert expected == restored(spark, archive, target)
+    assert expected == restored(spark, moved, target)
 
 
 def interrupt_round(number, monkeypatch):
     """Interrupt the run when it begins to write round `number`."""
-    from topicfs.pipeline.jobs.restore import restore as module
-
     write_placed, rounds = module.write_placed, []
 
     def write_or_stop(*arguments, **options):
@@ -161,8 +163,6 @@ def test_an_interrupted_run_is_continued(spark, made, target, monkeypatch):
 
 def test_a_run_is_continued_after_a_compaction(spark, tmp_path, target, monkeypatch):
     """Restored records that compaction has removed are neither a conflict for the next run nor restored again."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
         log = engine.create_topic("orders", overrides=compacted).partitions()[0]
@@ -238,8 +238,6 @@ def forget(engine):
 )
 def test_a_conflict_is_reported_and_stays(spark, made, target, prepare, reason):
     """The error names the conflict, and the run changes nothing."""
-    from topicfs.pipeline.jobs.restore.plan import ConflictError
-
     with contextlib.closing(open_engine(target)) as engine:
         prepare(engine)
     before = rows_of(spark, target)
@@ -250,7 +248,6 @@ def test_a_conflict_is_reported_and_stays(spark, made, target, prepare, reason):
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     """An offset with a record only in the archive, or only in the topic, is a conflict."""
-    from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     def end_with(*offsets):
         log = engine.partition("orders", 0)
@@ -278,9 +275,6 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
 )
 def test_bad_options_are_reported(spark, made, target, options, reason, monkeypatch):
     """Invalid options raise an error before anything is created or staged."""
-    from topicfs.pipeline.jobs.restore import restore as module
-    from topicfs.storage.errors import StorageError
-
     staged = []
     monkeypatch.setattr(module, "write_placed", lambda *arguments, **_: staged.append(arguments) or {})
     with pytest.raises(StorageError, match=reason):
@@ -291,10 +285,6 @@ def test_bad_options_are_reported(spark, made, target, options, reason, monkeypa
 @pytest.mark.java
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
     """With --without-offsets a cluster gets all but offsets: partitions, order, times, keys, values and headers."""
-    from testing.broker.client import Client
-    from topicfs.pipeline.errors import PipelineError
-    from topicfs.pipeline.jobs.restore.plan import ConflictError
-
     place = f"kafka://{broker.bootstrap_server}"
     options = {"topics": "orders", "into": "restored"}
     with pytest.raises(PipelineError, match="a cluster assigns its own offsets.*--without-offsets"):

@@ -19,6 +19,10 @@ from topicfs.storage.errors import (
 from topicfs.storage.model import Header, TopicPartition
 from topicfs.storage.partitioning import partition_of_key
 
+pa = pytest.importorskip("pyarrow")
+
+from topicfs.pipeline.sink.rows import RowEncoder
+
 pytestmark = pytest.mark.spark
 
 LAYOUT = Layout({"t": TopicLayout((0, 1, 2), 1 << 20), "u": TopicLayout((0,), 200)})
@@ -26,17 +30,8 @@ NOW = 1_700_000_000_000
 UTC = dt.UTC
 
 
-def arrow():
-    """Import pyarrow here, because only the extras `arrow` and `spark` install it."""
-    import pyarrow as pa
-
-    return pa
-
-
 def encoder(topic):
     """Make an encoder whose rows without a key begin at partition 0."""
-    from topicfs.pipeline.sink.rows import RowEncoder
-
     return RowEncoder(LAYOUT, topic, now_ms=lambda: NOW, pick=lambda _: 0)
 
 
@@ -51,7 +46,6 @@ def encoded(rows, *, topic="t"):
 
 def test_every_column():
     """Key, value, headers and time become parts of a record; key and value may be null. Other columns are ignored."""
-    pa = arrow()
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     rows = pa.record_batch(
         {
@@ -83,7 +77,6 @@ def test_every_column():
 
 def test_keys_choose_as_in_kafka():
     """The murmur2 hash of the key chooses the partition, and a partition's rows keep their order."""
-    pa = arrow()
     keys = [f"key {number}".encode() for number in range(50)]
     rows = pa.record_batch({"key": pa.array(keys), "value": pa.array(keys)})
     expected = {}
@@ -96,14 +89,12 @@ def test_keys_choose_as_in_kafka():
 
 def test_unkeyed_rows_take_turns():
     """Rows without a key go to one partition for 16 KiB of values, then to the next."""
-    pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"x" * 4096] * 9)})
     assert {0: 4, 1: 4, 2: 1} == {where.partition: len(records) for where, records in encoded(rows).items()}
 
 
 def test_topics_by_column():
     """The column `topic` names each row's topic, unless the option names one for all rows."""
-    pa = arrow()
     rows = pa.record_batch({"topic": pa.array(["t", "u"]), "value": pa.array(["a", "b"])})
     assert {"t", "u"} == {where.topic for where in encoded(rows, topic=None)}
     assert {"u"} == {where.topic for where in encoded(rows, topic="u")}
@@ -111,14 +102,12 @@ def test_topics_by_column():
 
 def test_an_overridden_topic_column_is_not_looked_at():
     """The column `topic` may have any type if the option overrides it."""
-    pa = arrow()
     rows = pa.record_batch({"topic": pa.array([{"a": 1}]), "value": pa.array([b"v"])})
     assert [(NOW, None, b"v", ())] == [record for records in encoded(rows).values() for record in records]
 
 
 def test_a_slice_is_its_rows():
     """Only the rows of an Arrow slice are encoded, although the slice shares the buffers of all rows."""
-    pa = arrow()
     rows = pa.record_batch(
         {"key": pa.array([b"a", b"b", None, b"d"]), "value": pa.array(["1", "2", "3", "4"])}
     )
@@ -128,7 +117,6 @@ def test_a_slice_is_its_rows():
 
 def test_batches_fit_the_topic():
     """No batch is larger than max.message.bytes."""
-    pa = arrow()
     sizes = [
         len(batch) for _, batch in encoder("u").encode(pa.record_batch({"value": pa.array(["x" * 50] * 20)}))
     ]
@@ -138,7 +126,6 @@ def test_batches_fit_the_topic():
 
 def test_no_rows_are_no_batches():
     """An empty Arrow batch yields no record batches."""
-    pa = arrow()
     assert {} == encoded(pa.record_batch({"value": pa.array([], pa.binary())}))
 
 
@@ -166,7 +153,6 @@ def test_no_rows_are_no_batches():
 )
 def test_rows_that_cannot_be_written_are_reported(columns, topic, error, said):
     """A row with an invalid topic, partition or time, or of too many bytes, raises an error."""
-    pa = arrow()
     kinds = {
         "value": pa.string(),
         "topic": pa.string(),
@@ -180,16 +166,12 @@ def test_rows_that_cannot_be_written_are_reported(columns, topic, error, said):
 
 def test_a_record_without_a_time_stays_without():
     """A record read without a time (-1 ms) is written without one."""
-    pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"v"]), "timestamp": pa.array([-1], pa.timestamp("ms"))})
     assert [-1] == [record[0] for records in encoded(rows, topic="u").values() for record in records]
 
 
 def test_a_key_is_refused_while_a_partition_is_missing():
     """If the directories lack a partition, a row with a key is refused: its partition is unknown."""
-    pa = arrow()
-    from topicfs.pipeline.sink.rows import RowEncoder
-
     encoder = RowEncoder(Layout({"t": TopicLayout((0, 2), 1 << 20)}), "t", now_ms=lambda: NOW)
     rows = pa.record_batch({"value": pa.array([b"v"])})
     assert {0, 2} >= {partition.partition for partition, _ in encoder.encode(rows)}
@@ -199,9 +181,6 @@ def test_a_key_is_refused_while_a_partition_is_missing():
 
 def test_a_large_row_is_written_where_the_topic_takes_it():
     """A large row is written in its own, larger batch; the encoder limits only batches of several records."""
-    pa = arrow()
-    from topicfs.pipeline.sink.rows import RowEncoder
-
     layout = Layout({"t": TopicLayout((0,), 4 << 20)})
     rows = pa.record_batch({"value": pa.array([b"x" * (2 << 20), b"y"])})
     found = list(RowEncoder(layout, "t", now_ms=lambda: NOW).encode(rows))

@@ -12,6 +12,10 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
 from topicfs.storage.disk.native import NativeFileSystem
 
+pytest.importorskip("pyspark")
+
+from topicfs.pipeline.jobs.verify import VerifyOptions, verify
+
 pytestmark = pytest.mark.spark
 
 LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
@@ -19,8 +23,6 @@ LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 
 def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
     """Many tasks find the same damage as a single check, here in two segments. A glob names the directory."""
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
-
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
     log = data / "g-none-0" / f"{132:020d}.log"
@@ -54,8 +56,6 @@ def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
 
 def test_a_place_without_files_is_refused(spark, tmp_path):
     """A cluster and a data directory without partitions are refused."""
-    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
-
     with pytest.raises(PipelineError, match="kafka://host:9092: verify reads log files"):
         verify(spark, VerifyOptions(place=place_of("kafka://host:9092")))
     shutil.copy(LOG_DIRS / "meta.properties", tmp_path)
