@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +12,10 @@ from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java
 from tests.doubles.certificates import Certificates
+from tests.doubles.producing import connected
+from tests.doubles.relay import Relay
 from tests.doubles.servers import servers
+from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 
 
@@ -81,3 +85,21 @@ def served() -> Iterator[Callable[[Callable[[socket.socket], None]], Server]]:
     """Start servers on loopback (`tests.doubles.servers`)."""
     with servers() as start:
         yield start
+
+
+@pytest.fixture
+def engine(address: ClusterAddress) -> Iterator[ClusterEngine]:
+    with closing(open_engine(address)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def relay(served: Callable[[Callable[[socket.socket], None]], Server]) -> Relay:
+    return Relay(served)
+
+
+@pytest.fixture
+def relayed(address: ClusterAddress, relay: Relay) -> Iterator[ClusterEngine]:
+    """An engine whose requests go through `relay`."""
+    with connected(address, relay.connect) as engine:
+        yield engine

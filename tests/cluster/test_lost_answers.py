@@ -5,60 +5,22 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from testing.broker.client import Outgoing
-from tests.doubles.producing import connected, impatient
-from tests.doubles.relay import Lost, Relay
-from tests.doubles.waiting import wait_until
+from tests.doubles.producing import batch, found, impatient, opened, values
+from tests.doubles.relay import Lost
 from topicfs.cluster.errors import MalformedAnswerError
 from topicfs.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from topicfs.storage.codec.batch import read_header
-from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import NotAuthorizedError, NotEnoughReplicasError, PartitionOfflineError
-from topicfs.storage.model import Isolation, Offset, Record, Timestamp
+from topicfs.storage.model import Isolation, Offset
 
 pytestmark = pytest.mark.java
 
 
-def batch(*values):
-    records = [
-        Record(Offset(number), Timestamp(1_790_000_000_000), None, value)
-        for number, value in enumerate(values)
-    ]
-    return bytearray(encode(records, BatchStamp()))
-
-
-@pytest.fixture
-def relay(served):
-    return Relay(served)
-
-
-@pytest.fixture
-def opened(address, relay):
-    """Open the cluster through the relay."""
-    return partial(connected, address, relay.connect)
-
-
-def known(engine, client, name, **how):
-    """Create a topic, wait until the engine knows its partitions, and return them."""
-    client.create_topic(name, **how)
-
-    def listed():
-        engine.look()
-        return name in engine.topics() and len(engine.topic(name).partitions()) == how.get("partitions", 1)
-
-    wait_until(listed, "the topic is known")
-    return list(engine.topic(name).partitions().values())
-
-
-def values(client, name, partition=0):
-    return [record.value for record in client.records(name, partition=partition)]
-
-
-def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
+def test_each_record_is_in_the_log_once_whatever_is_lost(relayed, relay, client):
     """While requests and answers are lost, four threads append to two partitions, and each record is stored once."""
     chance = random.Random(14)
     ways = [_as_it_is if chance.random() < 0.5 else chance.choice(tuple(Lost)) for _ in range(200)]
@@ -70,54 +32,52 @@ def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
             partition.append(batch(some[0]) + batch(*some[1:]), durable=first % 2 == 0)
             mine.extend(some)
 
-    with opened() as engine:
-        partitions = known(engine, client, "lossy", partitions=2)
-        relay.do(PRODUCE, *ways)
-        relay.do(INIT_PRODUCER_ID, Lost.ANSWER)
-        threads = [
-            threading.Thread(target=append, args=(partitions[part], number, mine))
-            for (number, part), mine in appended.items()
-        ]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+    client.create_topic("lossy", partitions=2)
+    partitions = [found(relayed, "lossy", number) for number in range(2)]
+    relay.do(PRODUCE, *ways)
+    relay.do(INIT_PRODUCER_ID, Lost.ANSWER)
+    threads = [
+        threading.Thread(target=append, args=(partitions[part], number, mine))
+        for (number, part), mine in appended.items()
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
     for (number, part), mine in appended.items():
         written = values(client, "lossy", part)
         assert 60 == len(mine)
         assert mine == [value for value in written if value.startswith(b"%d " % number)]
 
 
-def test_no_batch_carries_an_invalid_producer_id(opened, relay, client):
+def test_no_batch_carries_an_invalid_producer_id(relayed, relay, client):
     """A coordinator that is loading may assign producer id -1. No batch is sent with this id.
 
     A broker would not recognize a repeated batch without a valid producer id.
     """
     loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
-    with opened() as engine:
-        [partition] = known(engine, client, "loading")
-        relay.do(INIT_PRODUCER_ID, loading, silent, loading)
-        partition.append(batch(b"a"))
-        fetched = partition.read(Offset(0), max_bytes=1)
-        assert read_header(fetched.data).producer_id >= 0
+    partition = opened(relayed, client, "loading")
+    relay.do(INIT_PRODUCER_ID, loading, silent, loading)
+    partition.append(batch(b"a"))
+    fetched = partition.read(Offset(0), max_bytes=1)
+    assert read_header(fetched.data).producer_id >= 0
     assert relay.done(INIT_PRODUCER_ID)
 
 
-def test_a_missing_producer_id_is_an_error(opened, relay, client):
+def test_a_missing_producer_id_is_an_error(relayed, relay, client):
     """If the cluster assigns no producer id, nothing is appended, and the error names the missing right."""
     refused = lambda said: {**said, "errorCode": 31, "producerId": -1}  # noqa: E731
-    with opened() as engine:
-        [partition] = known(engine, client, "no-id")
-        relay.do(INIT_PRODUCER_ID, refused)
-        with pytest.raises(NotAuthorizedError, match="IdempotentWrite"):
-            partition.append(batch(b"a"))
-        partition.append(batch(b"b"))
+    partition = opened(relayed, client, "no-id")
+    relay.do(INIT_PRODUCER_ID, refused)
+    with pytest.raises(NotAuthorizedError, match="IdempotentWrite"):
+        partition.append(batch(b"a"))
+    partition.append(batch(b"b"))
     assert [b"b"] == values(client, "no-id")
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_appends_after_an_unknown_result_are_stored(opened, relay, client, durable):
+def test_appends_after_an_unknown_result_are_stored(relayed, relay, client, durable):
     """After appends with an unknown result, each acknowledged append is stored once, even if several appends waited."""
     told, doubtful = [], []
 
@@ -128,19 +88,18 @@ def test_appends_after_an_unknown_result_are_stored(opened, relay, client, durab
         except PartitionOfflineError as error:
             doubtful.append((value, str(error)))
 
-    with opened() as engine:
-        [partition] = known(engine, client, f"unknown-{durable}")
-        append(partition, b"first")
-        relay.always(PRODUCE, Lost.ANSWER)
-        threads = [threading.Thread(target=append, args=(partition, b"%d" % number)) for number in range(5)]
-        with impatient(engine, 0.5):
-            for one in threads:
-                one.start()
-            for one in threads:
-                one.join()
-        relay.always(PRODUCE, None)
-        for value in (b"next", b"last"):
-            append(partition, value)
+    partition = opened(relayed, client, f"unknown-{durable}")
+    append(partition, b"first")
+    relay.always(PRODUCE, Lost.ANSWER)
+    threads = [threading.Thread(target=append, args=(partition, b"%d" % number)) for number in range(5)]
+    with impatient(relayed, 0.5):
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    relay.always(PRODUCE, None)
+    for value in (b"next", b"last"):
+        append(partition, value)
     assert [b"first", b"next", b"last"] == told
     counts = Counter(values(client, f"unknown-{durable}"))
     assert {1} == set(counts.values())
@@ -150,82 +109,77 @@ def test_appends_after_an_unknown_result_are_stored(opened, relay, client, durab
     assert 5 == len(doubtful)
 
 
-def test_replicas_that_fall_behind_cause_no_duplicates(opened, relay, client):
+def test_replicas_that_fall_behind_cause_no_duplicates(relayed, relay, client):
     """After NOT_ENOUGH_REPLICAS_AFTER_APPEND the record is in the log; retries go on until enough replicas have it."""
     behind = _erring(20)
-    with opened() as engine:
-        [partition] = known(engine, client, "behind")
-        relay.do(PRODUCE, behind, behind)
-        assert 0 == partition.append(batch(b"a"), durable=True).base_offset
-        assert 1 == partition.append(batch(b"b"), durable=True).base_offset
+    partition = opened(relayed, client, "behind")
+    relay.do(PRODUCE, behind, behind)
+    assert 0 == partition.append(batch(b"a"), durable=True).base_offset
+    assert 1 == partition.append(batch(b"b"), durable=True).base_offset
     assert [b"a", b"b"] == values(client, "behind")
 
 
-def test_missing_replicas_are_reported(opened, relay, client):
+def test_missing_replicas_are_reported(relayed, relay, client):
     """After the time limit the error says that replicas are missing, and whether the record may be in the log."""
-    with opened() as engine:
-        [partition] = known(engine, client, "stay-away")
-        relay.always(PRODUCE, _erring(20))
-        with (
-            impatient(engine, 0.3),
-            pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="may be in the log"),
-        ):
-            partition.append(batch(b"maybe"), durable=True)
-        relay.always(PRODUCE, None)
-        partition.append(batch(b"after"), durable=True)
+    partition = opened(relayed, client, "stay-away")
+    relay.always(PRODUCE, _erring(20))
+    with (
+        impatient(relayed, 0.3),
+        pytest.raises((NotEnoughReplicasError, PartitionOfflineError), match="may be in the log"),
+    ):
+        partition.append(batch(b"maybe"), durable=True)
+    relay.always(PRODUCE, None)
+    partition.append(batch(b"after"), durable=True)
     assert [b"maybe", b"after"] == values(client, "stay-away")
 
 
-def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client):
+def test_the_bounds_are_known_though_their_answer_is_lost(relayed, relay, client):
     """If the answer to ListOffsets is lost but the append's answer arrives, the append succeeds and is visible."""
     nonsense = lambda said: {**said, "topics": []}  # noqa: E731
-    with opened() as engine:
-        [partition] = known(engine, client, "bounds-lost")
-        for number, way in enumerate((Lost.REQUEST, Lost.ANSWER, nonsense), start=1):
-            relay.do(LIST_OFFSETS, way)
-            # After an append that not all replicas have, readers' bounds come from ListOffsets only.
-            assert number - 1 == partition.append(batch(b"%d" % number), durable=False).base_offset
-            for isolation in Isolation:
-                assert number == partition.visible_end(isolation)
+    partition = opened(relayed, client, "bounds-lost")
+    for number, way in enumerate((Lost.REQUEST, Lost.ANSWER, nonsense), start=1):
+        relay.do(LIST_OFFSETS, way)
+        # After an append that not all replicas have, readers' bounds come from ListOffsets only.
+        assert number - 1 == partition.append(batch(b"%d" % number), durable=False).base_offset
+        for isolation in Isolation:
+            assert number == partition.visible_end(isolation)
     assert [b"1", b"2", b"3"] == values(client, "bounds-lost")
 
 
-def test_after_a_malformed_answer_the_result_is_unknown(opened, relay, client):
+def test_after_a_malformed_answer_the_result_is_unknown(relayed, relay, client):
     """After a malformed answer the result of the append is unknown, and the next append is stored once."""
     nothing = lambda said: {**said, "responses": []}  # noqa: E731
-    with opened() as engine:
-        [partition] = known(engine, client, "senseless")
-        relay.do(PRODUCE, nothing)
-        with pytest.raises(MalformedAnswerError):
-            partition.append(batch(b"a"))
-        partition.append(batch(b"b"))
+    partition = opened(relayed, client, "senseless")
+    relay.do(PRODUCE, nothing)
+    with pytest.raises(MalformedAnswerError):
+        partition.append(batch(b"a"))
+    partition.append(batch(b"b"))
     assert [b"a", b"b"] == values(client, "senseless")
 
 
-def test_batches_can_be_copied_between_partitions(opened, client):
+def test_batches_can_be_copied_between_partitions(relayed, client):
     """A batch copied to another partition is sent with that partition's producer id, so that the leader appends it."""
-    with opened() as engine:
-        source, copy = known(engine, client, "copied-here", partitions=2)
-        for value in (b"a", b"b"):
-            source.append(batch(value))
-        copy.append(batch(b"before"))
-        data = bytearray(source.read(Offset(0), max_bytes=1 << 20).data)
-        assert 1 == copy.append(data).base_offset
-        copy.append(batch(b"after"))
-        copy.append(batch(b"last"))
+    client.create_topic("copied-here", partitions=2)
+    source, copy = (found(relayed, "copied-here", number) for number in range(2))
+    for value in (b"a", b"b"):
+        source.append(batch(value))
+    copy.append(batch(b"before"))
+    data = bytearray(source.read(Offset(0), max_bytes=1 << 20).data)
+    assert 1 == copy.append(data).base_offset
+    copy.append(batch(b"after"))
+    copy.append(batch(b"last"))
     assert [b"before", b"a", b"b", b"after", b"last"] == values(client, "copied-here", 1)
 
 
-def test_records_deleted_meanwhile_change_nothing(opened, client):
+def test_records_deleted_meanwhile_change_nothing(relayed, client):
     """Appends succeed even after the leader forgot a producer because all its records were deleted."""
-    with opened() as engine:
-        [partition] = known(engine, client, "deleted-below")
-        for number in range(3):
-            partition.append(batch(b"%d" % number))
-        client.delete_records("deleted-below", 3)
-        partition.append(batch(b"3"))
-        client.produce("deleted-below", [Outgoing(b"4")])
-        partition.append(batch(b"5"))
+    partition = opened(relayed, client, "deleted-below")
+    for number in range(3):
+        partition.append(batch(b"%d" % number))
+    client.delete_records("deleted-below", 3)
+    partition.append(batch(b"3"))
+    client.produce("deleted-below", [Outgoing(b"4")])
+    partition.append(batch(b"5"))
     assert [b"3", b"4", b"5"] == values(client, "deleted-below")
 
 

@@ -11,11 +11,8 @@ import pytest
 
 from tests.doubles.kafka_tools import run_tool
 from tests.doubles.producing import batch, found, impatient, opened, values
-from tests.doubles.relay import Relay
 from tests.doubles.waiting import wait_until
-from topicfs.cluster.brokers.brokers import Brokers
-from topicfs.cluster.brokers.leaders import Leaders
-from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import ThrottledError
 from topicfs.protocol.messages import METADATA, PRODUCE
 from topicfs.storage.errors import PartitionOfflineError
@@ -53,24 +50,13 @@ def test_appends_take_as_long_as_their_bytes_at_the_quota(java, broker, client, 
     assert [900_000] * count == [len(value) for value in values(client, "slowed-appends")]
 
 
-@pytest.fixture
-def relay(served):
-    return Relay(served)
-
-
-@pytest.fixture
-def engine(address, relay):
-    with closing(ClusterEngine(Leaders(Brokers(address, relay.connect)), read_only=False)) as engine:
-        yield engine
-
-
 @pytest.mark.parametrize("begun", [False, True])
-def test_an_append_over_the_quota_succeeds_and_the_next_waits(engine, client, relay, begun):
+def test_an_append_over_the_quota_succeeds_and_the_next_waits(relayed, client, relay, begun):
     """The throttled append succeeds; later requests to that broker wait until the engine closes."""
     name = f"next-waits-{begun}".lower()
-    partition = opened(engine, client, name)
+    partition = opened(relayed, client, name)
     partition.append(batch(b"a"), durable=True)
-    other = opened(engine, client, f"{name}-other")
+    other = opened(relayed, client, f"{name}-other")
     relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 600_000})
 
     def begin(one, value):
@@ -81,7 +67,7 @@ def test_an_append_over_the_quota_succeeds_and_the_next_waits(engine, client, re
     else:
         assert 1 == partition.append(batch(b"b"), durable=True).base_offset
     with pytest.raises(ThrottledError):
-        engine.leaders.brokers.ask(1, METADATA, {"topics": [], "allowAutoTopicCreation": False})
+        relayed.leaders.brokers.ask(1, METADATA, {"topics": [], "allowAutoTopicCreation": False})
     refused = []
 
     def append():
@@ -91,33 +77,33 @@ def test_an_append_over_the_quota_succeeds_and_the_next_waits(engine, client, re
 
     thread = threading.Thread(target=append)
     thread.start()
-    wait_until(engine.leaders._asking.values, "the append waits")
-    engine.close()
+    wait_until(relayed.leaders._asking.values, "the append waits")
+    relayed.close()
     thread.join()
     assert 1 == len(refused)
     assert [b"a", b"b"] == values(client, name)
     assert [] == values(client, f"{name}-other")
 
 
-def test_queued_appends_wait_for_the_quota(engine, client, relay):
+def test_queued_appends_wait_for_the_quota(relayed, client, relay):
     """Queued appends wait for the quota without a time limit.
 
     The time limit for an unreachable leader does not apply to this wait.
     """
-    partition = opened(engine, client, "take-turns")
+    partition = opened(relayed, client, "take-turns")
     partition.append(batch(b"0"), durable=True)
     relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 2000})
     partition.append(batch(b"1"), durable=True)
-    with impatient(engine, 0.1), ThreadPoolExecutor(3) as threads:
+    with impatient(relayed, 0.1), ThreadPoolExecutor(3) as threads:
         appended = threads.map(lambda value: partition.append(batch(value), durable=True), (b"2", b"3", b"4"))
         assert [2, 3, 4] == sorted(one.base_offset for one in appended)
 
 
-def test_an_append_continues_after_the_pause(engine, client, relay):
+def test_an_append_continues_after_the_pause(relayed, client, relay):
     """After the pause, appends, reads and following of the partition continue."""
-    partition = opened(engine, client, "goes-on")
+    partition = opened(relayed, client, "goes-on")
     relay.do(PRODUCE, *[lambda said: {**said, "throttleTimeMs": 20}] * 3)
     for number in range(6):
         assert number == partition.append(batch(b"%d" % number)).base_offset
     assert partition.read(Offset(0), max_bytes=1 << 20).data
-    assert found(engine, "goes-on") is partition
+    assert found(relayed, "goes-on") is partition

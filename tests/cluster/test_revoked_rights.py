@@ -119,16 +119,26 @@ def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, thr
         wait_until_denied(mount, f"cat {topic}/0/0-")
 
 
-def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
-    """A waiting member gets EACCES, as does a program that opens a file of the group."""
+def denied_member(mount, topic, threads, revoke):
+    """Check that a waiting member gets EACCES after `revoke(group)`; return the group's directory."""
     group = mount / "@groups" / f"group-{topic}"
     group.mkdir()
     with (group / topic / "log").open("rb") as log:
         assert b"one\n" == log.read1()
         waiting = threads.submit(log.read1)
-        client.allow(group.name, "bob", AclOperation.READ, kind=ResourceType.GROUP)
+        revoke(group.name)
         with pytest.raises(PermissionError):
             waiting.result()
+    return group
+
+
+def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
+    """A waiting member gets EACCES, as does a program that opens a file of the group."""
+
+    def revoke(group):
+        client.allow(group, "bob", AclOperation.READ, kind=ResourceType.GROUP)
+
+    group = denied_member(mount, topic, threads, revoke)
     position = f"{topic}/0/position"
     wait_until_denied(group, f"cat {topic}/log", "cat status", f"cat {position}", f"echo 0 > {position}")
     wait_for_status(mount, "GROUP_AUTHORIZATION_FAILED; ask for an ACL on the group")
@@ -136,12 +146,5 @@ def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
 
 def test_a_groups_topic_that_may_no_longer_be_described(mount, client, topic, threads):
     """A member that waits for records of the topic gets EACCES."""
-    group = mount / "@groups" / f"group-{topic}"
-    group.mkdir()
-    with (group / topic / "log").open("rb") as log:
-        assert b"one\n" == log.read1()
-        waiting = threads.submit(log.read1)
-        client.allow(topic, "bob", AclOperation.READ)
-        with pytest.raises(PermissionError):
-            waiting.result()
+    group = denied_member(mount, topic, threads, lambda _: client.allow(topic, "bob", AclOperation.READ))
     wait_until_denied(group, f"cat {topic}/log")

@@ -96,17 +96,11 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 listing = f"ls {topic}/0; stat -c %n {topic}/0/log; cat {topic}/0/start; cat @status"
                 with ThreadPoolExecutor(1) as meanwhile:
                     listed = meanwhile.submit(bash, mountpoint, listing)
-                    if (
-                        how
-                        in (
-                            "standing still",
-                            "cut off",
-                        )
-                    ):  # These brokers return after the log has reported the waiting calls. Without this wait, they might return before.
+                    if how in {"standing still", "cut off"}:
+                        # These brokers return only after the log has reported the waiting calls.
+                        warning = f"warning {topic}-0: no answer for"
                         wait_until(
-                            lambda: (
-                                f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()
-                            ),
+                            lambda: warning in (mountpoint / "@status").read_text(),
                             "the log reports the waiting calls",
                         )
                 assert "" == listed.result().errors

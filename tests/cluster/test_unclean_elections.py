@@ -17,7 +17,6 @@ from tests.doubles.mount_client import mounted
 from tests.doubles.producing import found
 from tests.doubles.relay import Lost, Relay
 from tests.doubles.remote_client import Program
-from tests.doubles.servers import Start
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
@@ -62,11 +61,6 @@ class Election:
         self._third.wait_until_served()
         self._client.produce(TOPIC, [Outgoing(value) for value in NEW], batch=1)
         self._relay.always(METADATA, None)
-
-
-@pytest.fixture
-def relay(served: Start) -> Relay:
-    return Relay(served)
 
 
 @pytest.fixture

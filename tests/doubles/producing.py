@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from threading import Event, Thread
 
+from testing.broker.client import Client
 from tests.doubles.broker_away import away
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.errors import UnreachableError
+from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.protocol.messages import FETCH
 from topicfs.storage.codec.records import BatchStamp, encode
@@ -69,11 +72,16 @@ def found(engine, name, number=0):
     return engine.partition(name, number)
 
 
-def move_leaders(leader, how, acknowledged):
-    """Stop, kill or pause a leader for a while, as `how` says. Producers append before, during and after this time.
+def check_appends_while_leaders_move(brokers, how, topic, append, threads):
+    """Check that appends are stored once and in order while a leader is stopped, killed or paused, as `how` says.
 
-    `acknowledged` has a list for each producer, to which the producer adds the values that it has appended.
+    Each of `threads` threads calls `append(partition, mine, number, stop)`. Until `stop` is set, this function
+    appends values that begin with its number, and adds the appended values to its list `mine`.
     """
+    client = Client(brokers[1].bootstrap_server)
+    client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
+    acknowledged = [[] for _ in range(threads)]
+    stop = Event()
 
     def wait_for_more():
         before = [len(one) for one in acknowledged]
@@ -83,7 +91,23 @@ def move_leaders(leader, how, acknowledged):
             timeout_seconds=120,
         )
 
-    wait_for_more()
-    with away(leader, how):
-        wait_for_more()
-    wait_for_more()
+    with connected(cluster_address(f"kafka://{client.bootstrap_server}")) as engine:
+        partition = found(engine, topic)
+        running = [
+            Thread(target=append, args=(partition, mine, number, stop))
+            for number, mine in enumerate(acknowledged)
+        ]
+        for one in running:
+            one.start()
+        try:
+            wait_for_more()
+            with away(brokers[2], how):
+                wait_for_more()
+            wait_for_more()
+        finally:
+            stop.set()
+            for one in running:
+                one.join()
+    written = values(client, topic)
+    for number, mine in enumerate(acknowledged):
+        assert mine == [value for value in written if value.startswith(b"%d " % number)]

@@ -9,6 +9,7 @@ import pytest
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java
+from tests.doubles.broker_away import back_again
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,17 @@ def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bro
 def client(broker: Broker) -> Iterator[Client]:
     yield Client(broker.bootstrap_server)
     let_go()
+
+
+@pytest.fixture(scope="module")
+def own_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    settings = {"share.coordinator.state.topic.num.partitions": "4"}
+    with running_broker(tmp_path_factory.mktemp("own") / "node", java, settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def node(own_node: Broker) -> Iterator[Broker]:
+    """A module's own broker, which runs before each test, even if an earlier test has stopped it."""
+    with back_again(own_node):
+        yield own_node

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from testing.broker.broker import Broker, running_broker
+from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from tests.doubles.kafka_tools import dump, run_tool
 from tests.doubles.waiting import wait_until
@@ -31,19 +30,6 @@ pytestmark = pytest.mark.java
 START_TIME = 1_700_000_000_000
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-
-
-@pytest.fixture(scope="module")
-def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(tmp_path_factory.mktemp("groups") / "node", java) as broker:
-        yield broker
-
-
-@pytest.fixture
-def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which runs before each test, even if an earlier test has stopped it."""
-    with back_again(one_node):
-        yield one_node
 
 
 def run(*arguments: str) -> str:

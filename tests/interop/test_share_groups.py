@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from testing.broker.broker import Broker, running_broker
+from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
-from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from tests.doubles.kafka_tools import dump, run_tool
 from topicfs.coordination.share_groups import Acknowledgement
@@ -23,20 +21,6 @@ from topicfs.replication import open_engine
 pytestmark = pytest.mark.java
 
 START_TIME = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    settings = {"share.coordinator.state.topic.num.partitions": "4"}
-    with running_broker(tmp_path_factory.mktemp("shares") / "node", java, settings) as broker:
-        yield broker
-
-
-@pytest.fixture
-def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which runs before each test, even if an earlier test has stopped it."""
-    with back_again(one_node):
-        yield one_node
 
 
 def decoded(text: str) -> list[tuple[dict, dict]]:
@@ -140,14 +124,8 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
         assert leased is not None
         session.acknowledge({leased.record_name: word})
     engine.close()
-    command = [
-        "handover",
-        str(data),
-        "--bootstrap-server",
-        node.bootstrap_server,
-        "--log-dir",
-        str(node.log_dir),
-    ]
+    place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
+    command = ["handover", str(data), *place]
     first = CliRunner().invoke(cli, [*command, "--no-wait"])
     assert f"share group {group}: its position was set as here: {name}-0 at 1" in first.output, first.output
     node.stop()

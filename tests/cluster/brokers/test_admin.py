@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from testing.broker.client import Outgoing
-from tests.doubles.relay import Lost, Relay
+from tests.doubles.relay import Lost
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
@@ -26,17 +26,6 @@ from topicfs.storage.model import Offset, Record, Timestamp
 pytestmark = pytest.mark.java
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-
-
-@pytest.fixture
-def engine(address):
-    with closing(open_engine(address)) as engine:
-        yield engine
-
-
-@pytest.fixture
-def relay(served):
-    return Relay(served)
 
 
 @contextmanager

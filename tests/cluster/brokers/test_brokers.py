@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import threading
 import time
 from concurrent.futures import Future
@@ -13,8 +12,7 @@ from itertools import count
 
 import pytest
 
-from tests.cluster.protocol.test_connection import agreeing, frame
-from tests.doubles.relay import Relay
+from tests.cluster.protocol.test_connection import agreeing, answered
 from tests.doubles.servers import nobody_listens
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
@@ -40,9 +38,8 @@ EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
 @pytest.fixture
 def brokers(address):
-    brokers = Brokers(address)
-    yield brokers
-    brokers.close()
+    with closing(Brokers(address)) as brokers:
+        yield brokers
 
 
 def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address):
@@ -81,9 +78,8 @@ def test_equal_metadata_share_the_topics_object(brokers, client):
     }
 
 
-def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, served):
+def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, relay):
     """A new controller or broker is noticed even if the topics are unchanged; an error in any answer is raised."""
-    relay = Relay(served)
     moved = {"nodeId": 7, "host": "127.0.0.1", "port": 1, "rack": None}
     relay.do(
         METADATA,
@@ -103,9 +99,8 @@ def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, serve
         assert second.topics == brokers.metadata().topics
 
 
-def test_every_throttle_time_counts(address, served):
+def test_every_throttle_time_counts(address, relay):
     """The client obeys the throttle time of each answer, even if the topics in the answer are the same as before."""
-    relay = Relay(served)
     relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
     with closing(Brokers(address, relay.connect)) as brokers:
         for _ in range(3):
@@ -160,9 +155,7 @@ class Throttling:
         ]
         answer = {"throttleTimeMs": pause_ms, "brokers": known, "topics": []}
         self.times.append((came, time.monotonic()))
-        connection.sendall(
-            frame(struct.pack(">ib", correlation, 0) + METADATA.response.write(answer, version))
-        )
+        connection.sendall(answered(METADATA, version, correlation, answer))
 
 
 def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
@@ -307,8 +300,7 @@ def test_old_brokers_get_no_requests_by_topic_id(served):
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 
     def refuse(connection, _key, version, correlation, _rest):
-        answer = METADATA.response.write(refusal, version)
-        connection.sendall(frame(struct.pack(">ib", correlation, 0) + answer))
+        connection.sendall(answered(METADATA, version, correlation, refusal))
 
     old = served(agreeing(lambda *request: asked.append(request), [(METADATA.key, 0, 11)]))
     new = served(agreeing(refuse, [(METADATA.key, 0, 12)]))

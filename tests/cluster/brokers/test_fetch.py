@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import closing
 
 import pytest
 
 from testing.broker.client import Outgoing
-from tests.cluster.protocol.test_connection import agreeing, frame
+from tests.cluster.protocol.test_connection import agreeing, answered
 from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.fetch import (
@@ -234,9 +233,7 @@ def test_a_throttled_answer_says_nothing_about_partitions(served):
 
     def then(connection, _key, version, correlation, _rest):
         throttled = {"throttleTimeMs": 1234, "errorCode": 0, "sessionId": 0, "responses": []}
-        connection.sendall(
-            frame(struct.pack(">ib", correlation, 0) + FETCH.response.write(throttled, version))
-        )
+        connection.sendall(answered(FETCH, version, correlation, throttled))
 
     server = served(agreeing(then))
     with closing(Brokers(ClusterAddress((server,)))) as brokers:
@@ -255,9 +252,7 @@ def test_an_answer_that_lacks_a_bound(served, partitions):
     def then(connection, _key, version, correlation, _rest):
         found = [{"errorCode": 0, **one} for one in partitions]
         bounds = {"throttleTimeMs": 0, "topics": [{"name": "t", "partitions": found}]}
-        connection.sendall(
-            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(bounds, version))
-        )
+        connection.sendall(answered(LIST_OFFSETS, version, correlation, bounds))
 
     server = served(agreeing(then, keys=((2, 6, 11),)))
     with closing(Brokers(ClusterAddress((server,)))) as brokers:

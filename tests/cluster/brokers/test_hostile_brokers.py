@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import struct
 import tracemalloc
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.protocol.test_connection import agreeing, frame
+from tests.cluster.protocol.test_connection import agreeing, answered
 from tests.doubles.servers import Start
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.engine import open_engine
@@ -36,8 +35,7 @@ def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddre
     said = {"brokers": brokers, "clusterId": "hostile", "topics": topics}
 
     def then(connection, _key, version, correlation, _rest):
-        answer = METADATA.response.write(said, version)
-        connection.sendall(frame(struct.pack(">ib", correlation, 0) + answer))
+        connection.sendall(answered(METADATA, version, correlation, said))
 
     return ClusterAddress((start(agreeing(then, [(METADATA.key, 0, 13)])),))
 

@@ -11,7 +11,6 @@ import pytest
 from testing.broker.client import Client, Outgoing
 from tests.doubles.broker_away import back_again
 from tests.doubles.cluster_mount import bash, mounted_cluster
-from tests.doubles.relay import Relay
 from tests.doubles.small_disk import small_disk
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.brokers.brokers import Brokers
@@ -27,12 +26,6 @@ from topicfs.storage.model import Isolation, Offset, Timestamp
 pytestmark = pytest.mark.java
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def relay(served):
-    """A relay that counts requests."""
-    return Relay(served)
 
 
 @pytest.fixture

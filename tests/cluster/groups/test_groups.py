@@ -16,15 +16,12 @@ from confluent_kafka import TopicPartition as KafkasPartition
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from tests.doubles.relay import Relay
-from tests.doubles.servers import Start
 from tests.doubles.waiting import wait_until
-from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.coordinators import Coordinators
-from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.errors import NOT_COORDINATOR
 from topicfs.cluster.groups.requests import GroupClient
-from topicfs.cluster.place import cluster_address
+from topicfs.cluster.place import ClusterAddress, cluster_address
 from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
@@ -38,9 +35,7 @@ TIMEOUT_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def engine(broker: Broker) -> Iterator[ClusterEngine]:
-    with closing(
-        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
-    ) as engine:
+    with closing(open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"))) as engine:
         yield engine
 
 
@@ -87,6 +82,13 @@ def until(holds: Callable[[], bool], *members: Membership) -> None:
         return holds()
 
     wait_until(looks, "partitions are shared out")
+
+
+def alone(engine: ClusterEngine, topic: str) -> Membership:
+    """Return the only member of the topic's group, which holds both partitions."""
+    member = joined(engine, topic, topic)
+    until(lambda: numbers(member) == [0, 1], member)
+    return member
 
 
 @contextmanager
@@ -148,8 +150,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
 
 def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
     """A second member gets partitions that the first revokes; if one leaves, the other takes over its positions."""
-    one = joined(engine, topic, topic)
-    until(lambda: numbers(one) == [0, 1], one)
+    one = alone(engine, topic)
     two = joined(engine, topic, topic)
     until(lambda: len(numbers(one)) == len(numbers(two)) == 1, one, two)
     (moved,) = numbers(two)
@@ -164,8 +165,7 @@ def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str)
 
 def test_a_removed_member_rejoins(engine: ClusterEngine, topic: str) -> None:
     """A removed member's commit fails, as the member holds nothing any more; then it rejoins and gets partitions."""
-    member = joined(engine, topic, topic)
-    until(lambda: numbers(member) == [0, 1], member)
+    member = alone(engine, topic)
     before = member.member_id
     GroupClient(Coordinators(engine.leaders.brokers), topic).leave(before, "the test removes it")
     until(lambda: member.member_id not in {"", before} and numbers(member) == [0, 1], member)
@@ -206,8 +206,7 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
         groups.set_positions(topic, {first: Position(-1)})
     with pytest.raises(errors.InvalidPositionError, match="OFFSET_METADATA_TOO_LARGE"):
         groups.set_positions(topic, {first: Position(0, "x" * 5000)})
-    member = joined(engine, topic, topic)
-    until(lambda: numbers(member) == [0, 1], member)
+    member = alone(engine, topic)
     for change in (
         lambda: groups.set_positions(topic, {first: Position(0)}),
         lambda: groups.delete_positions(topic, [first]),
@@ -289,11 +288,9 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
     for call in (engine.groups.delete, engine.groups.describe):
         with pytest.raises(errors.UnknownGroupError):
             call(topic)
-    member = joined(engine, topic, topic)
-    until(lambda: numbers(member) == [0, 1], member)
-    engine.groups._overrides[topic] = {
-        "assignor": "range"
-    }  # This is the state after another mount of the cluster has set the assignor.
+    member = alone(engine, topic)
+    # This is the state after another mount of the cluster has set the assignor.
+    engine.groups._overrides[topic] = {"assignor": "range"}
     other = joined(engine, topic, topic)
     wait_until(lambda: other.held().lost is not None, "the reader gets the error")
     assert isinstance(other.held().lost, errors.IncompatibleMemberError)
@@ -303,11 +300,9 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
     member.leave().result(TIMEOUT_SECONDS)
 
 
-def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str) -> None:
+def test_a_read_only_engine_shows_and_changes_nothing(address: ClusterAddress, topic: str) -> None:
     """A read-only engine shows positions, and refuses to join groups and to set positions."""
-    with closing(
-        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=True)
-    ) as engine:
+    with closing(open_engine(address, read_only=True)) as engine:
         assert {} == engine.groups.positions(topic).committed
         for change in (
             lambda: joined(engine, topic, topic),
@@ -318,13 +313,12 @@ def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str
                 change()
 
 
-def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEngine, topic: str) -> None:
+def test_the_end_of_an_engine_ends_its_members(
+    address: ClusterAddress, engine: ClusterEngine, topic: str
+) -> None:
     """When an engine closes, its members leave, so that other members need not wait for session timeouts."""
-    with closing(
-        open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
-    ) as other:
-        member = joined(other, topic, topic)
-        until(lambda: numbers(member) == [0, 1], member)
+    with closing(open_engine(address)) as other:
+        member = alone(other, topic)
         assert 1 == len(engine.groups.describe(topic).members)
     assert isinstance(member.held().lost, errors.NotAssignedError)
     # A session lasts 45 seconds.
@@ -343,25 +337,11 @@ class HeldAnswer:
         return answer
 
 
-@pytest.fixture
-def relay(served: Start) -> Relay:
-    return Relay(served)
-
-
-@pytest.fixture
-def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
-    """An engine whose requests go through the relay."""
-    leaders = Leaders(Brokers(cluster_address(f"kafka://{broker.bootstrap_server}"), relay.connect))
-    with closing(ClusterEngine(leaders, read_only=False)) as engine:
-        yield engine
-
-
 def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> LocalMember:
     """Return a member that leaves, while the answer to its last commit is withheld."""
     wait_until(lambda: topic in engine.topics(), "the topic is known")
-    member = joined(engine, topic, topic)
+    member = alone(engine, topic)
     assert isinstance(member, LocalMember)
-    until(lambda: numbers(member) == [0, 1], member)
     relay.do(OFFSET_COMMIT, held)
     member.commit({TopicPartition(topic, 0): Position(1)})
     assert held.came.wait(TIMEOUT_SECONDS)
@@ -381,48 +361,46 @@ CALLS: Mapping[str, Callable[[ClusterEngine, str], object]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_request_about_a_group_waits_for_members_that_leave(
-    through: ClusterEngine, topic: str, relay: Relay, call: str
+    relayed: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
     """After a member's file is closed, the next command of a shell finds the group without that member."""
     held = HeldAnswer()
-    leaving: Any = member_that_leaves(
-        through, topic, relay, held
-    ).leave()  # `_waiters` shows which calls wait for the member.
+    # `_waiters` shows which calls wait for the member.
+    leaving: Any = member_that_leaves(relayed, topic, relay, held).leave()
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(CALLS[call], through, topic)
+        asked = threads.submit(CALLS[call], relayed, topic)
         wait_until(lambda: leaving._waiters or asked.done(), "the call waits for the member, or has returned")
         held.released.set()
         assert asked.result(TIMEOUT_SECONDS) is None
 
 
-def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
+def test_two_changes_of_settings_at_once_both_count(relayed: ClusterEngine, topic: str, relay: Relay) -> None:
     """While one change of settings waits for a leaving member, another thread changes other settings.
 
     Both changes take effect.
     """
     held = HeldAnswer()
-    leaving: Any = member_that_leaves(
-        through, topic, relay, held
-    ).leave()  # `_waiters` shows which calls wait for the member.
+    # `_waiters` shows which calls wait for the member.
+    leaving: Any = member_that_leaves(relayed, topic, relay, held).leave()
     with ThreadPoolExecutor() as threads:
-        waiting = threads.submit(through.groups.alter_config, topic, {"assignor": "range"})
+        waiting = threads.submit(relayed.groups.alter_config, topic, {"assignor": "range"})
         wait_until(
             lambda: leaving._waiters or waiting.done(), "the call waits for the member, or has returned"
         )
-        through.groups.alter_config(topic, {"commit": "manual"})
+        relayed.groups.alter_config(topic, {"commit": "manual"})
         held.released.set()
         assert waiting.result(TIMEOUT_SECONDS) is None
-    config = through.groups.config(topic)
+    config = relayed.groups.config(topic)
     assert ("range", "manual") == (config.assignor, config.commit)
 
 
 @pytest.mark.parametrize("call", ["set a position", "delete"])
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
-    through: ClusterEngine, topic: str, relay: Relay, call: str
+    relayed: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
     """If all members of a group have left during a rebalance, a change waits for the end of the rebalance."""
-    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
-    through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
+    wait_until(lambda: 0 in relayed.groups.partitions_of(topic), "the topic is known")
+    relayed.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
     before = relay.requests["DescribeGroups"]
 
     def rebalancing(answer: dict[str, Any]) -> Mapping[str, Any]:
@@ -430,50 +408,49 @@ def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
         return {**answer, "groups": groups}
 
     relay.do(DESCRIBE_GROUPS, rebalancing)
-    CALLS[call](through, topic)
+    CALLS[call](relayed, topic)
     assert 2 == relay.requests["DescribeGroups"] - before
 
 
 def test_a_leaving_member_follows_a_moved_coordinator(
-    through: ClusterEngine, topic: str, relay: Relay
+    relayed: ClusterEngine, topic: str, relay: Relay
 ) -> None:
     """If the group's coordinator moves while a member leaves, the member asks the new coordinator."""
-    wait_until(lambda: topic in through.topics(), "the topic is known")
-    member = joined(through, topic, topic)
-    until(lambda: numbers(member) == [0, 1], member)
+    wait_until(lambda: topic in relayed.topics(), "the topic is known")
+    member = alone(relayed, topic)
     relay.do(LEAVE_GROUP, lambda answer: {**answer, "errorCode": NOT_COORDINATOR})
     member.leave().result(TIMEOUT_SECONDS)
     assert 2 == relay.requests["LeaveGroup"]
 
 
 def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
-    through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
+    relayed: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the coordinator does not answer a leaving member, other callers wait only for a limited time.
 
     The error names the coordinator as the cause, not an open file.
     """
-    monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
+    monkeypatch.setattr(relayed.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
-    member = member_that_leaves(through, topic, relay, held)
+    member = member_that_leaves(relayed, topic, relay, held)
     with pytest.raises(
         errors.GroupNotEmptyError, match="its coordinator has not answered a member that leaves"
     ):
-        through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
+        relayed.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
     held.released.set()
     member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_a_member_counts_before_its_coordinator_knows_it(
-    through: ClusterEngine, topic: str, relay: Relay
+    relayed: ClusterEngine, topic: str, relay: Relay
 ) -> None:
     """As soon as a file of a group is opened, the group cannot be deleted, and its positions cannot be set."""
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
-    member = joined(through, topic, topic)
-    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the other engine knows the topic")
+    member = joined(relayed, topic, topic)
+    wait_until(lambda: 0 in relayed.groups.partitions_of(topic), "the other engine knows the topic")
     for call in ("set a position", "delete", "another assignor"):
         with pytest.raises(errors.GroupNotEmptyError):
-            CALLS[call](through, topic)
+            CALLS[call](relayed, topic)
     held.released.set()
     member.leave().result(TIMEOUT_SECONDS)

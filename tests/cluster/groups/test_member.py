@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -76,6 +77,21 @@ class World:
         held = self.member.held()
         return sorted(one.partition for one in held.partitions - held.wanted_back)
 
+    def assign_first(self) -> None:
+        """Rebalance, so that the member keeps FIRST and must give back SECOND."""
+        self.coordinator.assigned = (0,)
+        self.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+        self.until(lambda: bool(self.member.held().wanted_back))
+
+    def leave_with_a_commit(self) -> Future[None]:
+        """Let the member leave and, before it has left, commit a position; return the commit's result."""
+        go_on = self.hold_up()
+        left = self.member.leave()
+        done = self.member.commit({FIRST: Position(3)})
+        go_on()
+        left.result(TIMEOUT_SECONDS)
+        return done
+
     def started(self) -> World:
         self.start()
         self.until(lambda: self.numbers() == sorted(self.coordinator.assigned))
@@ -136,9 +152,7 @@ def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
 def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Begin) -> None:
     """A cooperative member keeps a partition that it must revoke until its reader gives it up; then it rejoins."""
     world = begin().started()
-    world.coordinator.assigned = (0,)
-    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
-    world.until(lambda: bool(world.member.held().wanted_back))
+    world.assign_first()
 
     assert ({FIRST, SECOND}, {SECOND}) == (world.member.held().partitions, world.member.held().wanted_back)
     assert 2 == world.joins()
@@ -164,9 +178,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin)
 def test_progress_is_committed_before_a_partition_is_given_up(begin: Begin) -> None:
     """A member commits a revoked partition's progress before giving it up, so that the next holder begins there."""
     world = begin().started()
-    world.coordinator.assigned = (0,)
-    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
-    world.until(lambda: bool(world.member.held().wanted_back))
+    world.assign_first()
     go_on = world.hold_up()
     world.member.give_up({SECOND})
     done = world.member.commit({SECOND: Position(4)})
@@ -249,11 +261,7 @@ def test_a_member_keeps_its_partitions_without_a_coordinator(begin: Begin) -> No
 def test_a_leaving_member_commits_first(begin: Begin) -> None:
     """A leaving member first sends the commits that its reader has requested."""
     world = begin().started()
-    go_on = world.hold_up()
-    left = world.member.leave()
-    done = world.member.commit({FIRST: Position(3)})
-    go_on()
-    left.result(TIMEOUT_SECONDS)
+    done = world.leave_with_a_commit()
 
     assert done.exception(0) is None
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
@@ -264,11 +272,7 @@ def test_a_member_leaves_even_if_its_last_commit_fails(begin: Begin) -> None:
     """A member leaves even if its last commit fails: while it is a member, nobody can set a position of the group."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
-    go_on = world.hold_up()
-    left = world.member.leave()
-    done = world.member.commit({FIRST: Position(3)})
-    go_on()
-    left.result(TIMEOUT_SECONDS)
+    done = world.leave_with_a_commit()
 
     assert isinstance(done.exception(0), NotAssignedError)
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
@@ -311,9 +315,7 @@ def test_positions_of_a_deleted_topic_are_not_committed_to_a_new_one(begin: Begi
 def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> None:
     """While the coordinator is away, a member keeps a revoked partition, because it must first commit its progress."""
     world = begin().started()
-    world.coordinator.assigned = (0,)
-    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
-    world.until(lambda: bool(world.member.held().wanted_back))
+    world.assign_first()
     world.coordinator.unreachable = True
     done = world.member.commit({SECOND: Position(4)})
     world.member.give_up({SECOND})

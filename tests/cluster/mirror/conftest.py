@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.interop.ours import read_records
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.fetch import EARLIEST
 from topicfs.cluster.mirror.mirror import MirrorOptions, Summary, mirror
@@ -18,6 +20,7 @@ from topicfs.cluster.mirror.topics import TopicNames
 from topicfs.cluster.place import ClusterAddress
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.security import PLAINTEXT, Security
+from topicfs.replication import open_engine
 
 
 @dataclass
@@ -45,6 +48,31 @@ class Mirror:
         content = json.loads(journal.read_text())
         del content["ends"]
         journal.write_text(json.dumps(content))
+
+
+@contextmanager
+def running(address: ClusterAddress, directory: Path, *topics: str) -> Iterator[list[str]]:
+    """Mirror topics in a thread during the block; yields the mirror's messages."""
+    stop, said = threading.Event(), list[str]()
+    options = MirrorOptions(names=TopicNames(topics), metadata_seconds=0.2)
+
+    def run() -> None:
+        with closing(Brokers(address)) as brokers:
+            mirror(directory, brokers, options, said.append, stop)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield said
+    finally:
+        stop.set()
+        thread.join()
+
+
+def values(directory: Path, topic: str, number: int = 0) -> list[bytes | None]:
+    """Return the values in a partition of a copy."""
+    with closing(open_engine(directory, read_only=True)) as engine:
+        return [record.value for record in read_records(engine.partition(topic, number))]
 
 
 @pytest.fixture

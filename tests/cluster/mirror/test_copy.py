@@ -171,30 +171,19 @@ def header(data=HONEST, **changes):
 @pytest.mark.parametrize(
     ("ours", "theirs", "contradict"),
     [
-        ({}, {"checksum": 7}, True),
-        (
-            {},
-            {"checksum": 7, "leader_epoch": 2},
-            False,
-        ),  # The batch is of another leader, after an unclean election.
-        (
-            {},
-            {"base_offset": 5, "last_offset": 5},
-            False,
-        ),  # The copy's batch was compacted away at the source.
-        (
-            {},
-            {"base_offset": 3},
-            True,
-        ),  # The source's batch has two records, and the copy's batch begins within it.
-        (
+        pytest.param({}, {"checksum": 7}, True, id="other records"),
+        pytest.param({}, {"checksum": 7, "leader_epoch": 2}, False, id="of another leader"),
+        pytest.param({}, {"base_offset": 5, "last_offset": 5}, False, id="ours was compacted away"),
+        pytest.param({}, {"base_offset": 3}, True, id="ours begins within theirs"),
+        pytest.param(
             {"last_offset": 9},
             {"last_offset": 9, "checksum": 7},
             False,
-        ),  # Compaction removed some of the batch's records.
-        ({"last_offset": 9}, {"last_offset": 8}, True),
-        ({"last_offset": 9}, {"last_offset": 9, "producer_id": 7}, True),
-        ({}, {"attributes": 64, "checksum": 7}, False),  # The batch is a tombstone that has expired.
+            id="some records were compacted away",
+        ),
+        pytest.param({"last_offset": 9}, {"last_offset": 8}, True, id="another end"),
+        pytest.param({"last_offset": 9}, {"last_offset": 9, "producer_id": 7}, True, id="another producer"),
+        pytest.param({}, {"attributes": 64, "checksum": 7}, False, id="an expired tombstone"),
     ],
 )
 def test_what_compaction_can_make_of_a_batch(ours, theirs, contradict):

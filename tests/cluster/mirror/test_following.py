@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin import NewPartitions
 
 from testing.broker.client import Outgoing
+from tests.cluster.mirror.conftest import running, values
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
@@ -44,11 +45,6 @@ def opened(directory):
         yield engine
 
 
-def values(directory, topic, number=0):
-    with opened(directory) as engine:
-        return [record.value.decode() for record in read_records(engine.partition(topic, number))]
-
-
 def bounds(directory, topic, number=0):
     with opened(directory) as engine:
         offsets = engine.partition(topic, number).offsets()
@@ -74,7 +70,7 @@ def test_a_second_run_continues(copy, client):
     first = copy.once("on")
     client.produce("on", lines("c"))
     second = copy.once("on")
-    assert ["a", "b", "c"] == values(copy.directory, "on")
+    assert [b"a", b"b", b"c"] == values(copy.directory, "on")
     assert 0 < second.copied_bytes < first.copied_bytes
     assert 0 == copy.once("on").copied_bytes
     assert [] == copy.said
@@ -124,7 +120,7 @@ def test_a_start_within_a_batch(copy, client, broker):
     client.delete_records("within", 2)
     copy.once("within")
     assert (2, 4) == bounds(copy.directory, "within")
-    assert ["c", "d"] == values(copy.directory, "within")
+    assert [b"c", b"d"] == values(copy.directory, "within")
     assert log_bytes(broker.log_dir / "within-0") == log_bytes(copy.directory / "within-0")
 
 
@@ -137,7 +133,7 @@ def test_a_recreated_topic_replaces_its_copy(copy, client):
     second = client.create_topic("remade", partitions=2)
     client.produce("remade", lines("new"))
     copy.once("remade")
-    assert ["new"] == values(copy.directory, "remade")
+    assert [b"new"] == values(copy.directory, "remade")
     with opened(copy.directory) as engine:
         assert (second, 2) == (engine.topic("remade").topic_id, len(engine.topic("remade").partitions()))
     assert ["remade: deleted and created again in the cluster, and its copy as well"] == copy.said
@@ -159,7 +155,7 @@ class LateBrokers(Brokers):
         return now._replace(topics={**now.topics, self.topic: older})
 
 
-@pytest.mark.parametrize(("times", "copied", "complete"), [(3, ["a", "b"], True), (10**6, ["a"], False)])
+@pytest.mark.parametrize(("times", "copied", "complete"), [(3, [b"a", b"b"], True), (10**6, [b"a"], False)])
 def test_a_lagging_broker_does_not_replace_a_copy(copy, client, address, times, copied, complete):
     """If brokers disagree about a topic's id, the mirror waits until they agree, as some of them may lag behind."""
     name = f"late-{times}"
@@ -192,7 +188,7 @@ def test_a_deleted_topics_copy_stays(copy, client):
     client.delete_topics(["copy-kept"])
     summary = copy.once("copy-kept")
     assert (0, ()) == (summary.topics, summary.problems)
-    assert ["a"] == values(copy.directory, "copy-kept")
+    assert [b"a"] == values(copy.directory, "copy-kept")
     assert ["copy-kept: no longer in the cluster; its copy stays"] == copy.said
 
 
@@ -204,7 +200,7 @@ def test_partitions_and_settings_that_come_later(copy, client):
     client.set_setting("more-partitions", "retention.ms", "12345678")
     client.produce("more-partitions", lines("a"), partition=2)
     copy.once("more-partitions")
-    assert ["a"] == values(copy.directory, "more-partitions", 2)
+    assert [b"a"] == values(copy.directory, "more-partitions", 2)
     with opened(copy.directory) as engine:
         assert 12345678 == engine.topic("more-partitions").config.retention_ms
 
@@ -216,10 +212,10 @@ def test_where_a_new_copy_begins(copy, client, tmp_path):
     copy.once("begun", begin=LATEST)
     client.produce("begun", lines("c"))
     copy.once("begun", begin=LATEST)
-    assert ["c"] == values(copy.directory, "begun")
+    assert [b"c"] == values(copy.directory, "begun")
     timed = type(copy)(tmp_path / "timed", copy.address)
     timed.once("begun", begin=1_500)
-    assert ["b", "c"] == values(timed.directory, "begun")
+    assert [b"b", b"c"] == values(timed.directory, "begun")
     late = type(copy)(tmp_path / "late", copy.address)
     late.once("begun", begin=int(time.time() * 1000) + 3_600_000)
     assert (3, 3) == bounds(late.directory, "begun")
@@ -231,7 +227,7 @@ def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
     copy.once("between", begin=LATEST)
     client.produce("between", lines("a"))
     copy.once("between", begin=LATEST)
-    assert ["a"] == values(copy.directory, "between")
+    assert [b"a"] == values(copy.directory, "between")
 
 
 def test_a_compacted_source(copy, client, broker):
@@ -273,32 +269,20 @@ def test_a_copy_that_was_compacted_here_continues(copy, client):
     copy.forget_the_end()
     client.produce("maintained", [Outgoing(b"last", b"other")])
     assert () == copy.once("maintained").problems
-    assert ["v4", "last"] == values(copy.directory, "maintained")
+    assert [b"v4", b"last"] == values(copy.directory, "maintained")
 
 
 def test_new_records_are_copied_until_the_mirror_is_stopped(copy, client, address):
     """Until a following mirror is stopped, it copies new records and topics, and a concurrent reader sees them."""
     client.create_topic("live-a")
-    stop, said = threading.Event(), []
-    options = MirrorOptions(names=TopicNames(("live-*",)), metadata_seconds=0.1)
-
-    def run():
-        with closing(Brokers(address)) as brokers:
-            mirror(copy.directory, brokers, options, said.append, stop)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with running(address, copy.directory, "live-*") as said:
         client.produce("live-a", lines("a"))
         client.create_topic("live-b")
         client.produce("live-b", lines("b"))
         wait_until(
             lambda: all(log_bytes(copy.directory / f"live-{one}-0") for one in "ab"), "both topics are copied"
         )
-        assert (["a"], ["b"]) == (values(copy.directory, "live-a"), values(copy.directory, "live-b"))
-    finally:
-        stop.set()
-        thread.join()
+        assert ([b"a"], [b"b"]) == (values(copy.directory, "live-a"), values(copy.directory, "live-b"))
     assert [] == said
 
 

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
-from contextlib import closing
 
 import pytest
 
 from testing.broker.client import Client, Outgoing
+from tests.cluster.mirror.conftest import running, values
 from tests.doubles.broker_away import back_again
 from tests.doubles.waiting import wait_until
-from tests.interop.ours import read_records
-from topicfs.cluster.brokers.brokers import Brokers
-from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
-from topicfs.cluster.mirror.topics import TopicNames
-from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
 
 pytestmark = pytest.mark.java
-
-
-def values(directory, topic):
-    with closing(open_engine(directory, read_only=True)) as engine:
-        return [record.value for record in read_records(engine.partition(topic, 0))]
 
 
 def test_records_that_the_source_lost_are_truncated(copy, client, broker):
@@ -64,16 +53,7 @@ def test_an_epoch_in_which_nothing_was_written_is_in_the_copy(copy, client, brok
 def test_a_mirror_waits_for_a_broker_that_is_away(copy, client, broker, address):
     """The mirror reports that a broker is down, and continues when it is back."""
     client.create_topic("away")
-    stop, said = threading.Event(), []
-
-    def run():
-        options = MirrorOptions(names=TopicNames(("away",)), metadata_seconds=0.2)
-        with closing(Brokers(address)) as brokers:
-            mirror(copy.directory, brokers, options, said.append, stop)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with running(address, copy.directory, "away") as said:
         wait_until((copy.directory / "away-0").exists, "the copy is there")
         with back_again(broker):
             broker.kill()
@@ -83,7 +63,4 @@ def test_a_mirror_waits_for_a_broker_that_is_away(copy, client, broker, address)
             )
         Client(broker.bootstrap_server).produce("away", [Outgoing(b"back")])
         wait_until(lambda: values(copy.directory, "away") == [b"back"], "the mirror continues")
-    finally:
-        stop.set()
-        thread.join()
     assert len(said) < 8

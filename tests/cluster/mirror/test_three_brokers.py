@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
 
 from testing.broker.broker import running_broker
 from testing.broker.client import Client, Outgoing
+from tests.cluster.mirror.conftest import running, values
 from tests.doubles.broker_away import back_again
 from tests.doubles.waiting import wait_until
-from tests.interop.ours import read_records
-from topicfs.cluster.brokers.brokers import Brokers
-from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
-from topicfs.cluster.mirror.topics import TopicNames
 from topicfs.cluster.place import cluster_address
 from topicfs.main import cli
-from topicfs.replication import open_engine
 from topicfs.storage.errors import CorruptionError
 
 pytestmark = pytest.mark.java
-
-
-@contextmanager
-def running(address, directory, topic):
-    """Mirror a topic in a thread during the block; yields the mirror's messages."""
-    stop, said = threading.Event(), []
-    options = MirrorOptions(names=TopicNames((topic,)), metadata_seconds=0.2)
-
-    def run():
-        with closing(Brokers(address)) as brokers:
-            mirror(directory, brokers, options, said.append, stop)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield said
-    finally:
-        stop.set()
-        thread.join()
-
-
-def values(directory, topic):
-    with closing(open_engine(directory, read_only=True)) as engine:
-        return [record.value for record in read_records(engine.partition(topic, 0))]
 
 
 def wait_for(expected, directory, topic):

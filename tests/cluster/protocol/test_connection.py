@@ -7,8 +7,10 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from topicfs.cluster.errors import (
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import Connection, Throttle
 from topicfs.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from topicfs.protocol.notation import Api
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
@@ -42,6 +45,12 @@ def received(connection):
     size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
     data = connection.recv(size, socket.MSG_WAITALL)
     return *struct.unpack_from(">hhi", data), data[8:]
+
+
+def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]) -> bytes:
+    """Return the frame of an answer."""
+    head = struct.pack(">i", correlation) + b"\0" * api.is_flexible(version)
+    return frame(head + api.response.write(values, version))
 
 
 def versions_answer(correlation, keys, *, version=4):
@@ -108,35 +117,30 @@ def test_a_broker_that_is_too_old_or_too_new_is_refused(served, connect, low, hi
     )
 
 
+NO_KAFKA = "the server there is not a Kafka broker"
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "said"),
     [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"220 mail.example ESMTP\r\n",
-        b"\0\0\0\4\0\0\0\7",
-        b"\0\0\0\x08\0\0\0\1junk",
-        b"\xff\xff\xff\xff",
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", NO_KAFKA, id="HTTP"),
+        pytest.param(b"220 mail.example ESMTP\r\n", NO_KAFKA, id="SMTP"),
+        pytest.param(b"\0\0\0\4\0\0\0\7", NO_KAFKA, id="another framed protocol"),
+        pytest.param(b"\0\0\0\x08\0\0\0\1junk", NO_KAFKA, id="junk in a frame"),
+        pytest.param(b"\xff\xff\xff\xff", NO_KAFKA, id="random bytes"),
+        pytest.param(
+            b"\x15\x03\x03\x00\x02\x02\x50", "it speaks TLS: give --client-config FILE", id="TLS alert"
+        ),
     ],
 )
-def test_servers_of_other_protocols_are_recognized(served, connect, words):
-    """The error says that a server of HTTP, SMTP, another framed protocol or random bytes is not a Kafka broker."""
+def test_servers_of_other_protocols_are_recognized(served, connect, words, said):
+    """The error says that a server of another protocol is not a Kafka broker, or that a listener requires TLS."""
 
     def serve(connection):
         received(connection)
         connection.sendall(words)
 
-    with pytest.raises(NotKafkaError, match="the server there is not a Kafka broker"):
-        connect(served(serve))
-
-
-def test_a_listener_with_tls_is_recognised(served, connect):
-    """A TLS listener is recognized by the alert with which it answers plain text."""
-
-    def serve(connection):
-        received(connection)
-        connection.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
-
-    with pytest.raises(NotKafkaError, match="it speaks TLS: give --client-config FILE"):
+    with pytest.raises(NotKafkaError, match=said):
         connect(served(serve))
 
 
@@ -183,7 +187,7 @@ def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
 
 def offsets_answer(correlation, *, name="t", version=7):
     values = {"topics": [{"name": name, "partitions": []}]}
-    return frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
+    return answered(LIST_OFFSETS, version, correlation, values)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
@@ -239,7 +243,7 @@ def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
 
     def then(connection, key, version, correlation, _rest):
         records = {"responses": [{"partitions": [{"records": memoryview(bytes(pieces << 18))}]}]}
-        answer = frame(struct.pack(">ib", correlation, 0) + FETCH.response.write(records, version))
+        answer = answered(FETCH, version, correlation, records)
         for start in range(0, len(answer), 1 << 18):
             connection.sendall(answer[start : start + (1 << 18)])
             ended.wait(0.2)
@@ -308,9 +312,7 @@ def test_a_demanded_pause_extends_the_time_limit(served, connect):
         waiting.append(correlation)
         ended.wait(0.3 * (len(waiting) % 2 == 0))
         values = {"throttleTimeMs": 600_000 * (len(waiting) == 3), "topics": []}
-        connection.sendall(
-            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
-        )
+        connection.sendall(answered(LIST_OFFSETS, version, correlation, values))
 
     asked = {"replicaId": -1, "topics": []}
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
@@ -334,9 +336,7 @@ def test_every_answer_of_a_round_trip_can_demand_a_pause(served, connect):
     def then(connection, key, version, correlation, _rest):
         waiting.append(correlation)
         values = {"throttleTimeMs": 600_000 * (len(waiting) == 2), "topics": []}
-        connection.sendall(
-            frame(struct.pack(">ib", correlation, 0) + LIST_OFFSETS.response.write(values, version))
-        )
+        connection.sendall(answered(LIST_OFFSETS, version, correlation, values))
 
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
     asked = {"replicaId": -1, "topics": []}

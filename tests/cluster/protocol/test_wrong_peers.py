@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.cluster.protocol.test_connection import agreeing, frame
+from tests.cluster.protocol.test_connection import agreeing, answered, frame
 from tests.doubles.servers import Serve, Start
 from topicfs.cluster.errors import AuthenticationError, MalformedAnswerError, UnreachableError
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.sasl import Credentials, oauthbearer, plain, scram
 from topicfs.cluster.protocol.security import Security
 from topicfs.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from topicfs.protocol.notation import Api
 from topicfs.storage.errors import ClusterError
 
 SECRET = "hunter2"
@@ -33,13 +31,6 @@ CREDENTIALS = {
 
 Answer = Callable[[bytes], Mapping[str, Any]]
 """Returns the fields of the answer to a client's SASL bytes."""
-
-
-def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]) -> bytes:
-    head = struct.pack(
-        ">ib" if api.is_flexible(version) else ">i", correlation, *([0] if api.is_flexible(version) else [])
-    )
-    return frame(head + api.response.write(values, version))
 
 
 def authenticating(answer: Answer, **handshake: Any) -> Serve:

@@ -15,10 +15,10 @@ from tests.doubles.producing import (
     NOW,
     Unfetched,
     batch,
+    check_appends_while_leaders_move,
     connected,
     found,
     impatient,
-    move_leaders,
     opened,
     values,
 )
@@ -39,12 +39,6 @@ pytestmark = pytest.mark.java
 
 PAUSE_SECONDS = 0.01
 """Pause of a thread between appends while leaders change. Without the pause, the threads would slow down the brokers."""
-
-
-@pytest.fixture
-def engine(address):
-    with closing(open_engine(address)) as engine:
-        yield engine
 
 
 class Losing(Connection):
@@ -114,10 +108,8 @@ def test_an_append_asks_for_bounds_only_beside_other_producers(address, client):
         partition.append(batch(b"mine"), durable=True)
         assert ("Produce",) == connection.asked
         partition.append(batch(b"mine"), durable=False)
-        assert (
-            "Produce",
-            "ListOffsets",
-        ) == connection.asked  # With acks=1 some replicas may lack the record.
+        # With acks=1 some replicas may lack the record.
+        assert ("Produce", "ListOffsets") == connection.asked
 
 
 def test_after_an_open_transaction_an_append_is_not_visible_yet(engine, client):
@@ -391,31 +383,11 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
 def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_brokers, how):
     """Four threads append while the leader fails and returns; each thread's records are stored once, in order."""
-    client = Client(three_brokers[1].bootstrap_server)
-    name = f"leaders-{how.split()[0]}"
-    client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
-    leader = three_brokers[2]
-    acknowledged = [[] for _ in range(4)]
-    stop = threading.Event()
-    with closing(open_engine(cluster_address(f"kafka://{client.bootstrap_server}"))) as engine:
-        partition = found(engine, name)
 
-        def append(number):
-            while not stop.wait(PAUSE_SECONDS):
-                value = b"%d %d" % (number, len(acknowledged[number]))
-                partition.append(batch(value), durable=True)
-                acknowledged[number].append(value)
+    def append(partition, mine, number, stop):
+        while not stop.wait(PAUSE_SECONDS):
+            value = b"%d %d" % (number, len(mine))
+            partition.append(batch(value), durable=True)
+            mine.append(value)
 
-        threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
-        for one in threads:
-            one.start()
-
-        try:
-            move_leaders(leader, how, acknowledged)
-        finally:
-            stop.set()
-            for one in threads:
-                one.join()
-    written = values(client, name)
-    for number in range(4):
-        assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]
+    check_appends_while_leaders_move(three_brokers, how, f"leaders-{how.split()[0]}", append, threads=4)

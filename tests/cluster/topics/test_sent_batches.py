@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from contextlib import closing
-from functools import partial
 
 import pytest
 
-from testing.broker.client import Client
-from tests.doubles.producing import batch, connected, found, impatient, move_leaders, opened, values
+from tests.doubles.producing import (
+    batch,
+    check_appends_while_leaders_move,
+    connected,
+    impatient,
+    opened,
+    values,
+)
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
-from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.topics.producer import MAX_SENT_BATCHES
 from topicfs.protocol.messages import PRODUCE
@@ -28,12 +30,6 @@ from topicfs.storage.errors import (
 from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.java
-
-
-@pytest.fixture
-def engine(address):
-    with closing(open_engine(address)) as engine:
-        yield engine
 
 
 def begun(partition, data, *others, durable=True):
@@ -267,39 +263,18 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
 def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
     """Two threads append with several batches in flight; each thread's records are stored once and in order."""
-    client = Client(three_brokers[1].bootstrap_server)
-    name = f"ahead-{how.split()[0]}"
-    client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
-    leader = three_brokers[2]
-    acknowledged = [[] for _ in range(2)]
-    stop = threading.Event()
-    with closing(open_engine(cluster_address(f"kafka://{client.bootstrap_server}"))) as engine:
-        partition = found(engine, name)
-
-        append = partial(_append_ahead, partition, acknowledged, stop)
-        threads = [threading.Thread(target=append, args=(number,)) for number in range(2)]
-        for one in threads:
-            one.start()
-
-        try:
-            move_leaders(leader, how, acknowledged)
-        finally:
-            stop.set()
-            for one in threads:
-                one.join()
-    written = values(client, name)
-    for number in range(2):
-        assert acknowledged[number] == [value for value in written if value.startswith(b"%d " % number)]
+    topic = f"ahead-{how.split()[0]}"
+    check_appends_while_leaders_move(three_brokers, how, topic, _append_ahead, threads=2)
 
 
-def _append_ahead(partition, acknowledged, stop, number):
-    """Append until `stop` is set, with at most three in flight; add stored values to `acknowledged`."""
+def _append_ahead(partition, mine, number, stop):
+    """Append until `stop` is set, with at most three in flight; add stored values to `mine`."""
     under_way = deque()
 
     def end_oldest():
         value, one = under_way.popleft()
         one.end()
-        acknowledged[number].append(value)
+        mine.append(value)
 
     for count in itertools.count():
         if stop.wait(0.01):

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 
 from tests.doubles.producing import found
-from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.topics import topic as topic_module
 from topicfs.storage.errors import PartitionOfflineError
 
 pytestmark = pytest.mark.java
-
-
-@pytest.fixture
-def engine(address):
-    with closing(open_engine(address)) as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import trio.testing
 from testing.broker.client import Outgoing
 from tests.doubles.mount_client import mounted
 from tests.doubles.producing import connected, impatient, values
-from tests.doubles.relay import Relay
 from tests.doubles.remote_client import Program
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE
@@ -38,11 +37,6 @@ SILENT = 2
 """The partition whose leader does not answer ListOffsets."""
 KV = next(form for form in FORMS if form.suffix == ".kv")
 TEXT = b"".join(b"key %d\tvalue %d\n" % (number, number) for number in range(40))
-
-
-@pytest.fixture
-def relay(served):
-    return Relay(served)
 
 
 @contextmanager

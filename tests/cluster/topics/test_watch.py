@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -11,18 +10,11 @@ from confluent_kafka.admin import NewPartitions
 from testing.broker.client import Outgoing
 from tests.doubles.producing import Unfetched, batch, connected, found, opened
 from tests.doubles.waiting import wait_until
-from topicfs.cluster.engine import open_engine
 from topicfs.cluster.topics.watch import BoundsWatcher
 from topicfs.storage.errors import PartitionGoneError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset
 
 pytestmark = pytest.mark.java
-
-
-@pytest.fixture
-def engine(address):
-    with closing(open_engine(address)) as engine:
-        yield engine
 
 
 def listened(engine, client, name, **how):
