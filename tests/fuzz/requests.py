@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -159,12 +159,9 @@ class Round:
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[MountClient]:
-        engine = open_engine(self._directory)
-        try:
+        with closing(open_engine(self._directory)) as engine:
             async with mounted(engine, self._directory) as client:
                 yield client
-        finally:
-            engine.close()
 
     @staticmethod
     async def _write(client: MountClient, batch: bytearray) -> bool:

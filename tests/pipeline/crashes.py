@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from enum import Enum
 from pathlib import Path
 
@@ -180,9 +180,8 @@ class Scene(KilledQuery):
         self.files = 0
         """Number of input files."""
         self.input.mkdir(parents=True)
-        engine = open_engine(self.data)
-        engine.create_topic("lines", partitions=PARTITIONS)
-        engine.close()
+        with closing(open_engine(self.data)) as engine:
+            engine.create_topic("lines", partitions=PARTITIONS)
         self.mount = Mount(folder) if mounted else None
         self.person = Person(folder / "mnt" / "lines") if mounted else None
         if self.mount is not None and self.person is not None:
@@ -237,11 +236,8 @@ class Scene(KilledQuery):
             "nobody owns the data directory",
             timeout_seconds=DEADLINE_SECONDS,
         )
-        engine = open_engine(self.data, read_only=True)
-        try:
+        with closing(open_engine(self.data, read_only=True)) as engine:
             return [line for one in engine.topic("lines").partitions().values() for line in read_lines(one)]
-        finally:
-            engine.close()
 
     # Checks.
 

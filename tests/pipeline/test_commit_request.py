@@ -57,9 +57,8 @@ sys.stdin.read()
 @pytest.fixture
 def data(tmp_path):
     """Make a data directory with a topic `orders` of two partitions."""
-    engine = open_engine(tmp_path / "data")
-    engine.create_topic("orders", partitions=2)
-    engine.close()
+    with closing(open_engine(tmp_path / "data")) as engine:
+        engine.create_topic("orders", partitions=2)
     return tmp_path / "data"
 
 
@@ -93,12 +92,23 @@ def staged(data: Path, write: WriteId = ONCE, text: str = "a\nb\n", topic: str =
     return writer.finish()
 
 
-def lines(data: Path, topic: str = "orders") -> list[str]:
-    engine = open_engine(data, read_only=True)
-    try:
-        return read_lines(engine.partition(topic, 1))
-    finally:
-        engine.close()
+def claimed(data: Path) -> tuple[StagingArea, StagedFile]:
+    """Stage a write that an owner has claimed but not appended."""
+    file = staged(data)
+    area = staging_area([data])
+    area.submit(ONCE, [file])
+    assert area.claim(ONCE) is not None
+    return area, file
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+
+
+def lines(data: Path) -> list[str]:
+    with closing(open_engine(data, read_only=True)) as engine:
+        return read_lines(engine.partition("orders", 1))
 
 
 def test_a_mirrors_directory_takes_no_write(data):
@@ -126,8 +136,7 @@ def test_an_owner_that_works_appends(data, owner):
     CommitRequest([data], ONCE, [staged(data)]).commit(TIMEOUT_SECONDS)
     assert process.poll() is None
     assert [] == left(data)
-    process.kill()
-    process.wait()
+    end(process)
     assert ["a", "b"] == lines(data)
 
 
@@ -141,8 +150,7 @@ def test_the_owner_and_the_job_wake_each_other(data, owner, monkeypatch):
         CommitRequest([data], write, [staged(data, write, f"{number}\n")]).commit(3600)
     assert process.poll() is None
     assert [] == left(data)
-    process.kill()
-    process.wait()
+    end(process)
     assert ["0", "1", "2"] == lines(data)
 
 
@@ -170,15 +178,7 @@ def test_an_owner_that_takes_nothing_is_reported_after_the_timeout(data, owner):
 def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
     """A waiting writer checks repeatedly whether the directory is free, and appends after the owner has ended."""
     process = owner("sleeps")
-    pauses = []
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        process.kill()
-        process.wait()
-
-    CommitRequest([data], ONCE, [staged(data)], sleep=sleep).commit(TIMEOUT_SECONDS)
-    assert 1 == len(pauses)
+    CommitRequest([data], ONCE, [staged(data)], sleep=lambda _: end(process)).commit(TIMEOUT_SECONDS)
     assert ["a", "b"] == lines(data)
 
 
@@ -190,8 +190,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
     def sleep(seconds: float) -> None:
         if process.poll() is None:
             assert staging_area([data]).withdraw(write)
-            process.kill()
-            process.wait()
+            end(process)
 
     CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(TIMEOUT_SECONDS)
     assert ["a", "b"] == lines(data)
@@ -217,10 +216,7 @@ def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
     If the job failed, it would be run again and would write its records twice.
     """
     process = owner("sleeps")
-    file = staged(data)
-    area = staging_area([data])
-    area.submit(ONCE, [file])
-    assert area.claim(ONCE) is not None
+    area, file = claimed(data)
     pauses = []
 
     def sleep(seconds: float) -> None:
@@ -228,8 +224,7 @@ def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
         assert area.state(ONCE) is WriteState.CLAIMED
         assert (data / file.name).exists()
         if len(pauses) == 5:
-            process.kill()
-            process.wait()
+            end(process)
 
     CommitRequest([data], ONCE, [file], sleep=sleep).commit(0)
     assert 5 == len(pauses)
@@ -249,12 +244,8 @@ def test_a_claimed_write_cannot_be_withdrawn(data, owner, monkeypatch, write):
         asked.append(withdraw(area, write))
         return asked[-1]
 
-    def sleep(seconds: float) -> None:
-        process.kill()
-        process.wait()
-
     monkeypatch.setattr(StagingArea, "withdraw", withdraw_late)
-    CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(0)
+    CommitRequest([data], write, [staged(data, write)], sleep=lambda _: end(process)).commit(0)
     assert [False] == asked
     assert ["a", "b"] == lines(data)
 
@@ -264,10 +255,7 @@ def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch)
 
     No other process could append the write.
     """
-    file = staged(data)
-    area = staging_area([data])
-    area.submit(ONCE, [file])
-    assert area.claim(ONCE) is not None
+    area, file = claimed(data)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -277,18 +265,14 @@ def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch)
         with pytest.raises(CommitTimeoutError, match="owned by this process .*No space left.*completes it"):
             CommitRequest([data], ONCE, [file]).commit(0)
     assert area.state(ONCE) is WriteState.CLAIMED
-    CommitRequest([data], WriteId("another"), [staged(data, WriteId("another"), "c\n")]).commit(
-        TIMEOUT_SECONDS
-    )
+    another = WriteId("another")
+    CommitRequest([data], another, [staged(data, another, "c\n")]).commit(TIMEOUT_SECONDS)
     assert ["a", "b", "c"] == lines(data)
 
 
 def test_a_broker_completes_no_write(data, owner):
     """The job does not wait for a broker that replaced the claiming owner, because a broker appends no writes."""
-    file = staged(data)
-    area = staging_area([data])
-    area.submit(ONCE, [file])
-    assert area.claim(ONCE) is not None
+    area, file = claimed(data)
     process = owner("broker")
     with pytest.raises(
         CommitTimeoutError, match=f"no process can complete it now: .*owned by process {process.pid}"
@@ -309,9 +293,9 @@ def content(text: str) -> Content:
     return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
 
 
-def commit(data, write, text="a\nb\n", topic="orders", **settings):
+def commit(data, write, text="a\nb\n", **settings):
     """Commit a micro-batch as the driver does, with the content that its tasks counted."""
-    file = staged(data, write, text, topic)
+    file = staged(data, write, text)
     request = CommitRequest([data], write, [file], content=content(text))
     for name, value in settings.items():
         setattr(request, name, value)
@@ -401,11 +385,9 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
     process = owner("sleeps")
     staging_area([data]).submit(write, [staged(data, write, text)], content=content(text))
 
-    def sleep(seconds: float) -> None:
-        process.kill()
-        process.wait()
-
-    second = CommitRequest([data], write, [staged(data, write)], content=content("a\nb\n"), sleep=sleep)
+    second = CommitRequest(
+        [data], write, [staged(data, write)], content=content("a\nb\n"), sleep=lambda _: end(process)
+    )
     if text == "b\na\n":
         second.commit(TIMEOUT_SECONDS)
     else:

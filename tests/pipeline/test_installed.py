@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from contextlib import closing
 
 import pytest
 
@@ -71,18 +72,14 @@ def run(python, folder, data, *statements):
 @pytest.fixture
 def data(tmp_path):
     """Make `orders` with two records."""
-    engine = open_engine(tmp_path / "data")
-    append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
-    engine.close()
+    with closing(open_engine(tmp_path / "data")) as engine:
+        append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     return tmp_path / "data"
 
 
 def lines(data):
-    engine = open_engine(data, read_only=True)
-    try:
+    with closing(open_engine(data, read_only=True)) as engine:
         return read_lines(engine.partition("orders", 0))
-    finally:
-        engine.close()
 
 
 def test_of_an_editable_install(tmp_path, data):

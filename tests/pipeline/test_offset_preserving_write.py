@@ -8,6 +8,7 @@ pa = pytest.importorskip("pyarrow")
 
 from topicfs.pipeline.sink.layout import TopicLayout
 from topicfs.pipeline.sink.offset_preserving_write import OffsetPreservingEncoder
+from topicfs.pipeline.source.arrow import SCHEMA
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import decode
@@ -16,18 +17,6 @@ from topicfs.storage.model import Header, Offset, Record, Timestamp, TimestampTy
 
 ORDERS = TopicPartition("orders", 0)
 FORM = TopicLayout((0,), 1_000_000)
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
 
 
 def row(offset, **columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from topicfs.pipeline.errors import DataLossError, PipelineError
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.source import arrow_buffers, slices
 from topicfs.pipeline.source import topic_source as reading
+from topicfs.pipeline.source.arrow import SCHEMA
 from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.slices import SLICE_WINDOW_BYTES
@@ -31,19 +33,6 @@ from topicfs.storage.errors import CorruptionError, NotALogDirectoryError, Unkno
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", HEADERS),
-    ]
-)
 LEVELS = ("read_committed", "read_uncommitted")
 CONSUMED = sorted(path.name.split(".")[0] for path in (BROKER / "consumed").glob("*.read_committed.jsonl"))
 
@@ -57,21 +46,19 @@ def options_of(path, topic="orders", **given):
 
 def read(options, schema=SCHEMA, narrowing=EVERYTHING):
     """Return all records of a batch query, and the tasks of the query."""
-    source = TopicSource(options)
-    tasks = source.tasks(source.batch_ranges(narrowing))
-    source.close()
+    with closing(TopicSource(options)) as source:
+        tasks = source.tasks(source.batch_ranges(narrowing))
     batches = [batch for task in tasks for batch in read_task(task, options=options, schema=schema)]
     return pa.Table.from_batches(batches, schema), tasks
 
 
 def make_topic(path, *texts, partitions=1):
     """Make a topic `orders` whose first partition has one batch per text."""
-    engine = open_engine(path)
-    topic = engine.create_topic("orders", partitions=partitions)
-    for number, text in enumerate(texts):
-        (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000 + 1000 * number)
-        topic.partitions()[0].append(batch)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        topic = engine.create_topic("orders", partitions=partitions)
+        for number, text in enumerate(texts):
+            (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000 + 1000 * number)
+            topic.partitions()[0].append(batch)
     return path
 
 
@@ -130,12 +117,11 @@ def test_headers_and_their_absence():
 
 def test_headers_in_one_record_of_a_part(tmp_path):
     """The headers of one record do not depend on its neighbors."""
-    engine = open_engine(tmp_path)
-    partition = engine.create_topic("orders", partitions=1).partitions()[0]
-    for at in range(3):
-        headers = (Header(b"name", b"one"),) if at == 1 else ()
-        partition.append(encode([Record(Offset(0), Timestamp(1000), None, b"v", headers)]))
-    engine.close()
+    with closing(open_engine(tmp_path)) as engine:
+        partition = engine.create_topic("orders", partitions=1).partitions()[0]
+        for at in range(3):
+            headers = (Header(b"name", b"one"),) if at == 1 else ()
+            partition.append(encode([Record(Offset(0), Timestamp(1000), None, b"v", headers)]))
     table, _ = read(options_of(tmp_path))
     assert [None, [{"key": "name", "value": b"one"}], None] == table["headers"].to_pylist()
 
@@ -205,23 +191,24 @@ def test_offsets_that_are_not_there(tmp_path):
 
 def test_small_batches_are_joined(tmp_path):
     """Small batches, even with nulls, both timestamp types or a start inside a batch, are joined to one Arrow batch."""
-    engine = open_engine(tmp_path)
-    (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
-    for number in range(20):
-        if number == 10:
-            engine.alter_config("orders", {"message.timestamp.type": "LogAppendTime"})
-        records = [
-            Record(
-                Offset(at), Timestamp(1000 + number), None if at % 3 else b"key", b"%d" % (3 * number + at)
-            )
-            for at in range(3)
-        ]
-        partition.append(encode(records, BatchStamp(codec=Codec(number % 5))))
-    engine.close()
+    with closing(open_engine(tmp_path)) as engine:
+        (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
+        for number in range(20):
+            if number == 10:
+                engine.alter_config("orders", {"message.timestamp.type": "LogAppendTime"})
+            records = [
+                Record(
+                    Offset(at),
+                    Timestamp(1000 + number),
+                    None if at % 3 else b"key",
+                    b"%d" % (3 * number + at),
+                )
+                for at in range(3)
+            ]
+            partition.append(encode(records, BatchStamp(codec=Codec(number % 5))))
     options = options_of(tmp_path, startingOffsets='{"orders":{"0":1}}')
-    source = TopicSource(options)
-    (task,) = source.tasks(source.batch_ranges())
-    source.close()
+    with closing(TopicSource(options)) as source:
+        (task,) = source.tasks(source.batch_ranges())
     (batch,) = read_task(task, options=options, schema=SCHEMA)
     batch.validate(full=True)
     assert [b"%d" % number for number in range(1, 60)] == batch["value"].to_pylist()
@@ -236,9 +223,8 @@ def test_large_records_make_small_batches(tmp_path):
     """The bytes of an Arrow batch are limited, so large records make Arrow batches of few records."""
     make_topic(tmp_path, *["x" * 900_000 + "\n"] * 12)
     options = options_of(tmp_path)
-    source = TopicSource(options)
-    (task,) = source.tasks(source.batch_ranges())
-    source.close()
+    with closing(TopicSource(options)) as source:
+        (task,) = source.tasks(source.batch_ranges())
     sizes = [batch.nbytes for batch in read_task(task, options=options, schema=SCHEMA)]
     assert sum(sizes) > 12 * 900_000
     assert max(sizes) < 2 * SLICE_WINDOW_BYTES
@@ -315,10 +301,9 @@ def test_replicas_are_read_once(tmp_path):
     """
     make_topic(tmp_path / "b1", "a\nb\n")
     shutil.copytree(tmp_path / "b1", tmp_path / "b2")
-    engine = open_engine(tmp_path / "b2")
-    (batch,) = encode_lines(b"c\n", timestamp=1_700_000_000_000)
-    engine.partition("orders", 0).append(batch)
-    engine.close()
+    with closing(open_engine(tmp_path / "b2")) as engine:
+        (batch,) = encode_lines(b"c\n", timestamp=1_700_000_000_000)
+        engine.partition("orders", 0).append(batch)
     assert ["a", "b", "c"] == values(read(options_of(tmp_path / "b?"))[0])
 
 
@@ -327,18 +312,15 @@ def test_segments_that_go_away_while_reading(tmp_path):
 
     With failOnDataLoss=false the read returns the remaining records.
     """
-    engine = open_engine(tmp_path)
-    topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
-    for number in range(6):
-        (batch,) = encode_lines(b"%d" % number + b"x" * 100 + b"\n", timestamp=1_700_000_000_000)
-        topic.partitions()[0].append(batch)
-    engine.close()
-    source = TopicSource(options_of(tmp_path))
-    (task,) = source.tasks(source.batch_ranges())
-    source.close()
-    engine = open_engine(tmp_path)
-    engine.partition("orders", 0).delete_records(4)
-    engine.close()
+    with closing(open_engine(tmp_path)) as engine:
+        topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
+        for number in range(6):
+            (batch,) = encode_lines(b"%d" % number + b"x" * 100 + b"\n", timestamp=1_700_000_000_000)
+            topic.partitions()[0].append(batch)
+    with closing(TopicSource(options_of(tmp_path))) as source:
+        (task,) = source.tasks(source.batch_ranges())
+    with closing(open_engine(tmp_path)) as engine:
+        engine.partition("orders", 0).delete_records(4)
     for path in tmp_path.glob("orders-0/0*[0123].*"):
         path.unlink()
     with pytest.raises(DataLossError):
@@ -350,17 +332,15 @@ def test_segments_that_go_away_while_reading(tmp_path):
 
 def planned(path, **given):
     """Return the only task of a query over `orders`."""
-    source = TopicSource(options_of(path, **given))
-    (task,) = source.tasks(source.batch_ranges())
-    source.close()
+    with closing(TopicSource(options_of(path, **given))) as source:
+        (task,) = source.tasks(source.batch_ranges())
     return task
 
 
 def replace_topic(path, *, text):
     """Delete `orders`. If `text` is given, create a topic with the same name and `text` in it."""
-    engine = open_engine(path)
-    engine.delete_topic("orders")
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        engine.delete_topic("orders")
     if text:
         make_topic(path, text)
 
@@ -394,13 +374,12 @@ def test_a_file_of_another_topic_is_not_read(tmp_path):
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
     """A log is loaded again if its topic was created again, even if its files look the same."""
     make_topic(tmp_path, "a\nb\n")
-    source = TopicSource(options_of(tmp_path))
-    assert 2 == source.latest(TopicPartition("orders", 0))
-    replace_topic(tmp_path, text="x\ny\nz\n")
-    source.refresh()
-    assert 3 == source.latest(TopicPartition("orders", 0))
-    (task,) = source.tasks(source.batch_ranges())
-    source.close()
+    with closing(TopicSource(options_of(tmp_path))) as source:
+        assert 2 == source.latest(TopicPartition("orders", 0))
+        replace_topic(tmp_path, text="x\ny\nz\n")
+        source.refresh()
+        assert 3 == source.latest(TopicPartition("orders", 0))
+        (task,) = source.tasks(source.batch_ranges())
     (batch,) = read_task(task, options=options_of(tmp_path), schema=SCHEMA)
     assert [b"x", b"y", b"z"] == batch["value"].to_pylist()
 
@@ -453,10 +432,11 @@ def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
 
 def test_a_range_without_a_record_opens_no_file(tmp_path):
     """For a range whose records were compacted away no file is opened, and the next batch is not read."""
-    engine = open_engine(tmp_path)
-    partition = engine.create_topic("orders", partitions=1).partitions()[0]
-    for offset in (0, 8):
-        partition.appender.append_as_follower(encode([Record(Offset(offset), Timestamp(1000), None, b"v")]))
-    engine.close()
+    with closing(open_engine(tmp_path)) as engine:
+        partition = engine.create_topic("orders", partitions=1).partitions()[0]
+        for offset in (0, 8):
+            partition.appender.append_as_follower(
+                encode([Record(Offset(offset), Timestamp(1000), None, b"v")])
+            )
     task = planned(tmp_path, startingOffsets='{"orders":{"0":3}}', endingOffsets='{"orders":{"0":7}}')
     assert () == task.slices

@@ -142,41 +142,39 @@ class Ends:
         return offset if offset < 20 else None
 
 
+def starts_at(bound, *partitions, latest_after_last_record=False):
+    """Return the offsets at which a read of `partitions` starts."""
+    return offsets_at(
+        bound,
+        partitions,
+        Ends(),
+        option="startingOffsets",
+        latest_after_last_record=latest_after_last_record,
+    )
+
+
 def test_ends_become_offsets():
     """Bounds (-2, -1, offsets and times) become offsets. An ending time after the last record means latest."""
-    ends = Ends()
-    given = AtOffsets({A: -2, B: 13})
-    assert {A: 10, B: 13} == offsets_at(
-        given, [A, B], ends, option="startingOffsets", latest_after_last_record=False
-    )
-    assert {A: 10} == offsets_at(
-        AtTimestamp(-2), [A], ends, option="startingOffsets", latest_after_last_record=False
-    )
-    assert {A: 20} == offsets_at(
-        AtTimestamp(-1), [A], ends, option="startingOffsets", latest_after_last_record=False
-    )
-    times = AtTimestamps({A: 3000, B: -2})
-    assert {A: 12, B: 10} == offsets_at(
-        times, [A, B], ends, option="startingOffsets", latest_after_last_record=False
-    )
-    assert {A: 20} == offsets_at(AtTimestamp(10**9), [A], ends, option="endingOffsets")
-    assert {A: 20} == offsets_at(Everywhere(-1), [A], ends, option="endingOffsets")
-    assert {A: 20} == offsets_at(
-        AtTimestamp(10**9), [A], ends, option="startingOffsets", latest_after_last_record=True
-    )
+    assert {A: 10, B: 13} == starts_at(AtOffsets({A: -2, B: 13}), A, B)
+    assert {A: 10} == starts_at(AtTimestamp(-2), A)
+    assert {A: 20} == starts_at(AtTimestamp(-1), A)
+    assert {A: 12, B: 10} == starts_at(AtTimestamps({A: 3000, B: -2}), A, B)
+    assert {A: 20} == offsets_at(AtTimestamp(10**9), [A], Ends(), option="endingOffsets")
+    assert {A: 20} == offsets_at(Everywhere(-1), [A], Ends(), option="endingOffsets")
+    assert {A: 20} == starts_at(AtTimestamp(10**9), A, latest_after_last_record=True)
 
 
 def test_beginning_after_the_last_record_is_an_error():
     """A starting time after the last record raises an error, unless the strategy is latest."""
     with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
-        offsets_at(AtTimestamp(10**9), [A], Ends(), option="startingOffsets", latest_after_last_record=False)
+        starts_at(AtTimestamp(10**9), A)
 
 
 @pytest.mark.parametrize("named", [{A: 0}, {A: 0, B: 0, C: 0}])
 def test_offsets_name_exactly_what_is_read(named):
     """Offsets must be given for exactly the partitions that are read."""
     with pytest.raises(InvalidOptionError, match="must name exactly the partitions"):
-        offsets_at(AtOffsets(named), [A, B], Ends(), option="startingOffsets", latest_after_last_record=False)
+        starts_at(AtOffsets(named), A, B)
 
 
 def test_choosing_partitions(caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -27,16 +28,14 @@ START = 1_700_000_000_000
 
 def append(path, text, *, partition=0, timestamp=START, topic="orders"):
     """Append each line of `text`, as the directory's owner."""
-    engine = open_engine(path)
-    (batch,) = encode_lines(text.encode(), timestamp=timestamp)
-    engine.partition(topic, partition).append(batch)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        (batch,) = encode_lines(text.encode(), timestamp=timestamp)
+        engine.partition(topic, partition).append(batch)
 
 
 def make(path, *, partitions=1, topic="orders"):
-    engine = open_engine(path)
-    engine.create_topic(topic, partitions=partitions)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        engine.create_topic(topic, partitions=partitions)
     return path
 
 
@@ -73,15 +72,14 @@ def run(frame, checkpoint, *, more=None):
 
 def test_a_batch_has_the_connectors_columns(spark, tmp_path):
     """The columns have the connector's names, types and values, with headers if requested."""
-    engine = open_engine(tmp_path)
-    topic = engine.create_topic("orders", partitions=1)
-    records = [
-        Record(Offset(0), Timestamp(START), b"k", b"v", (Header(b"h", b"1"), Header(b"n", None))),
-        Record(Offset(1), Timestamp(START + 1), None, None),
-    ]
-    for batch in encode_columns(columns_of(records)):
-        topic.partitions()[0].append(batch)
-    engine.close()
+    with closing(open_engine(tmp_path)) as engine:
+        topic = engine.create_topic("orders", partitions=1)
+        records = [
+            Record(Offset(0), Timestamp(START), b"k", b"v", (Header(b"h", b"1"), Header(b"n", None))),
+            Record(Offset(1), Timestamp(START + 1), None, None),
+        ]
+        for batch in encode_columns(columns_of(records)):
+            topic.partitions()[0].append(batch)
     frame = reader(spark, tmp_path, includeHeaders="true").load()
     assert [*NAMES, "headers"] == frame.columns
     assert NAMES == reader(spark, tmp_path).load().columns
@@ -150,17 +148,15 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
     batches, query = run(frame, tmp_path / "checkpoint")
     assert [["a", "b", "e"], ["c", "d", "f"]] == [lines(batch) for batch in batches]
     progress = [json.loads(one.json) for one in query.recentProgress]
-    engine = open_engine(data)
-    known = {f"orders@{engine.topic('orders').topic_id}": {}}
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        known = {f"orders@{engine.topic('orders').topic_id}": {}}
     assert {"orders": {"0": 4, "1": 2}} | known == progress[-1]["sources"][0]["endOffset"]
     assert {"orders": {"0": 4, "1": 2}} == progress[0]["sources"][0]["latestOffset"]
     assert {TopicPartition("orders", 0): 2, TopicPartition("orders", 1): 1} == lag_by_partition(progress[0])
     found = {"minOffsetsBehindLatest": "1", "maxOffsetsBehindLatest": "2", "avgOffsetsBehindLatest": "1.5"}
     assert found == pipeline.offsets_behind_latest(query.recentProgress[0])
-    engine = open_engine(data)
-    engine.add_partitions("orders", total=3)
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        engine.add_partitions("orders", total=3)
     append(data, "g\n", partition=2)
     append(data, "h\n")
     batches, _ = run(frame, tmp_path / "checkpoint")
@@ -195,9 +191,8 @@ def test_a_stream_over_a_topic_created_again(spark, tmp_path, text):
     )
     batches, _ = run(source.load(), checkpoint)
     assert [["a", "b"]] == [lines(batch) for batch in batches]
-    engine = open_engine(data)
-    engine.delete_topic("orders")
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        engine.delete_topic("orders")
     make(data)
     append(data, text)
     for _ in range(2):

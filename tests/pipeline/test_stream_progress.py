@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -34,18 +35,16 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def append(path, text, *, partition=0):
-    engine = open_engine(path)
-    (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
-    engine.partition("orders", partition).append(batch)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
+        engine.partition("orders", partition).append(batch)
 
 
 @pytest.fixture
 def data(tmp_path):
     path = tmp_path / "data"
-    engine = open_engine(path)
-    engine.create_topic("orders", partitions=2)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        engine.create_topic("orders", partitions=2)
     append(path, "a\nb\nc\n")
     return path
 
@@ -71,20 +70,16 @@ def at(first=None, second=None, **topic_ids):
     return StreamState({one: offset for one, offset in offsets.items() if offset is not None}, topic_ids)
 
 
-def make_anew(path, *, partitions=2, name="orders"):
+def make_anew(path):
     """Delete the topic, and create another one with the same name."""
-    engine = open_engine(path)
-    engine.delete_topic(name)
-    engine.create_topic(name, partitions=partitions)
-    engine.close()
+    with closing(open_engine(path)) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders", partitions=2)
 
 
-def id_of(path, name="orders"):
-    engine = open_engine(path, read_only=True)
-    try:
-        return engine.topic(name).topic_id
-    finally:
-        engine.close()
+def id_of(path):
+    with closing(open_engine(path, read_only=True)) as engine:
+        return engine.topic("orders").topic_id
 
 
 def read(tasks):
@@ -129,9 +124,8 @@ def test_a_query_ends_where_it_was_told_to_stop(data, follow):
     stream = follow()
     stream.stop_at_latest()
     append(data, "later\n")
-    engine = open_engine(data)
-    engine.add_partitions("orders", total=3)
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        engine.add_partitions("orders", total=3)
     assert {FIRST: 3, SECOND: 0} == stream.advance(at(0, 0), most=None, now_ms=0).offsets
     assert {FIRST: 4, SECOND: 0} == stream.advance(at(4, 0), most=None, now_ms=0).offsets
 
@@ -158,9 +152,8 @@ def test_a_topic_that_is_gone_as_a_whole(data, follow):
     """The loss of a whole topic makes the query fail, even if no other partition is left to read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
-    engine = open_engine(data)
-    engine.delete_topic("orders")
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        engine.delete_topic("orders")
     with pytest.raises(DataLossError, match="orders-0, orders-1: gone since"):
         stream.advance(start, most=None, now_ms=0)
     assert StreamState({}, {}) == lenient.advance(start, most=None, now_ms=0)
@@ -286,9 +279,8 @@ def test_topics_whose_files_tell_no_id(data, follow):
 def test_a_new_partition_whose_beginning_is_gone(data, follow):
     """A new partition begins at its earliest offset, which is reported as a loss unless it is 0."""
     append(data, "x\ny\n", partition=1)
-    engine = open_engine(data)
-    engine.partition("orders", 1).delete_records(1)
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        engine.partition("orders", 1).delete_records(1)
     with pytest.raises(DataLossError, match="orders-1: is new"):
         follow().tasks(at(3), at(3, 2))
     lenient = follow(failOnDataLoss="false")
@@ -300,13 +292,12 @@ def test_beside_a_daemon_all_acknowledged_records_are_read(data, follow):
 
     The same is true after a restart of the owner.
     """
-    engine = open_engine(data)
-    (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
-    stream = follow()
-    for end in (4, 5, 6):
-        engine.partition("orders", 0).append(bytearray(batch))
-        assert {FIRST: end, SECOND: 0} == stream.advance(at(), most=None, now_ms=0).offsets
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
+        stream = follow()
+        for end in (4, 5, 6):
+            engine.partition("orders", 0).append(bytearray(batch))
+            assert {FIRST: end, SECOND: 0} == stream.advance(at(), most=None, now_ms=0).offsets
     assert {FIRST: 6, SECOND: 0} == stream.advance(at(), most=None, now_ms=0).offsets
     append(data, "d\n", partition=1)
     assert {FIRST: 6, SECOND: 1} == stream.advance(at(), most=None, now_ms=0).offsets
@@ -318,8 +309,7 @@ def test_deleted_records_are_not_shown(data, follow):
 
     A write to the mount's file `start` returns only after the log start is stored.
     """
-    engine = open_engine(data)
-    try:
+    with closing(open_engine(data)) as engine:
         stream = follow()
         assert at(0, 0, orders=id_of(data)) == stream.begin()
         engine.partition("orders", 0).delete_records(2)
@@ -327,8 +317,6 @@ def test_deleted_records_are_not_shown(data, follow):
         with pytest.raises(DataLossError, match="orders-0: starting offset 0 is outside"):
             stream.tasks(at(0, 0), at(3, 0))
         assert {FIRST: 2, SECOND: 0} == follow().begin().offsets
-    finally:
-        engine.close()
 
 
 def test_beside_a_broker_records_up_to_the_high_watermark_are_read(data, follow):
@@ -336,12 +324,11 @@ def test_beside_a_broker_records_up_to_the_high_watermark_are_read(data, follow)
 
     Records above it may be replaced. A stream that read further before the broker started waits, and reports no loss.
     """
-    engine = open_engine(data)
-    (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
-    engine.partition("orders", 0).append(batch)
-    checkpoint = data / "replication-offset-checkpoint"
-    behind = checkpoint.read_text()
-    engine.close()
+    with closing(open_engine(data)) as engine:
+        (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
+        engine.partition("orders", 0).append(batch)
+        checkpoint = data / "replication-offset-checkpoint"
+        behind = checkpoint.read_text()
     checkpoint.write_text(behind)
     (data / ".kafka_cleanshutdown").unlink()
     with subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def verify(*directories):
     return list(verification.rows(checked[::-1]))
 
 
+@contextmanager
+def of_an_owner(directory):
+    """Lock the directory as its owner does, and yield a verification of it."""
+    lock = DirectoryLock(directory)
+    try:
+        yield DirectoryVerification([directory], FILES)
+    finally:
+        lock.release()
+
+
 def found_by_check(directory):
     return sorted(DirectoryCheck(directory, FILES).findings())
 
@@ -52,14 +63,13 @@ def flip(directory):
     overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
 
 
-def tear(directory):
-    log = directory / f"{LAST}.log"
+def tear(directory, segment=LAST):
+    log = directory / f"{segment}.log"
     log.write_bytes(log.read_bytes()[:-10])
 
 
 def tear_a_sealed_one(directory):
-    log = directory / f"{FIRST}.log"
-    log.write_bytes(log.read_bytes()[:-10])
+    tear(directory, FIRST)
 
 
 def repeat_offsets(directory):
@@ -129,9 +139,7 @@ DAMAGE = [
     pytest.param(change_epoch, 132, (".log", 0, "leader-epoch-checkpoint says 0"), id="epoch"),
     pytest.param(lose_a_log, None, (".index", ANYWHERE, "its .log is missing"), id="index without a log"),
     pytest.param(lose_the_topic, None, (".metadata", ANYWHERE, "missing"), id="metadata"),
-    pytest.param(
-        add_an_unknown_entry, None, ("lost+found", ANYWHERE, "a broker refuses"), id="unknown entry"
-    ),
+    pytest.param(add_an_unknown_entry, None, ("lost+found", ANYWHERE, "a broker refuses"), id="unknown"),
 ]
 
 
@@ -171,14 +179,10 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
     """A batch that is being appended, and a segment that was removed after the listing, are not findings."""
     with (directory / f"{LAST}.log").open("ab") as log:
         log.write((directory / f"{LAST}.log").read_bytes()[:200])
-    lock = DirectoryLock(directory)
-    try:
-        verification = DirectoryVerification([directory], FILES)
+    with of_an_owner(directory) as verification:
         for suffix in (".log", ".index", ".timeindex"):
             (directory / f"{FIRST}{suffix}").unlink()
         rows = list(verification.rows([check_segment(work, FILES) for work in verification.work]))
-    finally:
-        lock.release()
     assert [(132, ()), (268, ())] == [(row.segment, tuple(row.wrong)) for row in rows]
 
 
@@ -187,21 +191,15 @@ def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
 
     The end of the log is then unknown.
     """
-    lock = DirectoryLock(directory)
-    try:
-        verification = DirectoryVerification([directory], FILES)
+    with of_an_owner(directory) as verification:
         (directory / f"{LAST}.log").unlink()
         rows = list(verification.rows([check_segment(work, FILES) for work in verification.work]))
-    finally:
-        lock.release()
     assert [(0, ()), (132, ())] == [(row.segment, tuple(row.wrong)) for row in rows]
 
 
 def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
     """A segment that is compacted into the previous segment during the check does not count as overlapping it."""
-    lock = DirectoryLock(directory)
-    try:
-        verification = DirectoryVerification([directory], FILES)
+    with of_an_owner(directory) as verification:
         _, middle, last = [check_segment(work, FILES) for work in verification.work]
         log = directory / f"{FIRST}.log"
         log.write_bytes(log.read_bytes() + (directory / f"{MIDDLE}.log").read_bytes())
@@ -209,8 +207,6 @@ def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
             (directory / f"{MIDDLE}{suffix}").unlink()
         first = check_segment(verification.work[0], FILES)
         rows = list(verification.rows([first, middle, last]))
-    finally:
-        lock.release()
     assert [] == [wrong for row in rows for wrong in row.wrong]
 
 
