@@ -209,10 +209,12 @@ async def test_an_incomplete_batch_at_close_is_reported(orders: MountClient):
 
 
 async def test_a_batch_too_large_is_refused_after_its_first_bytes(orders: MountClient):
-    """A batch above max.message.bytes is refused as soon as its first 20 bytes have arrived."""
+    """A batch above max.message.bytes is refused with its whole write, once its first 20 bytes have arrived."""
     await orders.append("orders/config", b"max.message.bytes=200\n")
     with refused("EMSGSIZE"):
-        await orders.append("orders/0/log.batch", batch(b"x" * 200)[:20])
+        await orders.append("orders/0/log.batch", batch(b"good") + batch(b"x" * 200)[:20])
+
+    assert b"" == await orders.cat("orders/0/log")
 
 
 async def test_a_producers_errors(orders: MountClient):

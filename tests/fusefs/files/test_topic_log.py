@@ -346,18 +346,18 @@ async def test_files_of_a_topic_can_only_be_opened_for_appending(wide: MountClie
 async def test_internal_topics_are_not_written_by_users(client: MountClient):
     """Changing an internal topic of Kafka through any file or directory gives EPERM; `@status` has the reason."""
     client.engine.create_topic("__consumer_offsets")
-    for path in ("__consumer_offsets/log", "__consumer_offsets/0/log", "__consumer_offsets/config"):
+    for name in ("log", "0/log", "0/log.batch", "config"):
         with refused("EPERM"):
-            await client.open(path, APPEND)
+            await client.open(f"__consumer_offsets/{name}", APPEND)
     with refused("EPERM"):
         await client.mkdir("__consumer_offsets/1")
     with refused("EPERM"):
         await client.rmdir("__consumer_offsets")
     told = [line.partition(" error ")[2] for line in client.context.reports.lines()]
-    assert ["__consumer_offsets is one of Kafka's own topics"] * 5 == [
+    assert ["__consumer_offsets is one of Kafka's own topics"] * 6 == [
         line.partition(": ")[2] for line in told
     ]
-    assert {"", "/log", "/0/log", "/config", "/1"} == {
+    assert {"", "/log", "/0/log", "/0/log.batch", "/config", "/1"} == {
         line.partition(": ")[0][len("__consumer_offsets") :] for line in told
     }
 

@@ -32,7 +32,6 @@ DIFFERENT: Mapping[str, str] = {
     "test_polls::test_an_epoll_is_woken_when_the_topic_is_deleted[take]": NO_QUEUES,
     "test_polls::test_an_epoll_is_woken_whoever_polls_meanwhile[take]": NO_QUEUES,
     "test_errnos::test_eperm[creation of a selector]": "open(2) resolves the name, which gives ENOENT",
-    "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer",
 }
 """Tests that fail over a cluster, as fusefs/SEMANTICS.md says, with the reasons."""
 
@@ -74,7 +73,6 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_transactions": "it needs a broker's files; tests/cluster/test_shown_as_files.py tests the records",
     "test_two_directories": OWN_DISK,
     "test_errnos::test_a_failed_fsync_stops_the_partition": OWN_DISK,
-    "test_errnos::test_a_failed_partition_is_reopened_by_its_state": OWN_DISK,
     "test_errnos::test_a_full_disk_leaves_no_partial_batch": OWN_DISK,
     "test_errnos::test_eio_for_a_damaged_batch_alone": OWN_DISK,
     "test_refused_writes::test_a_line_that_found_no_room_in_the_middle_leaves_nothing": OWN_DISK,
