@@ -20,7 +20,7 @@ WALKERS = {
     "cp -r": "cp -r . $COPY",
     "rsync -a": "rsync -a ./ $COPY/",
     "rsync -aX": "rsync -aX ./ $COPY/",
-    "tar": "set -o pipefail; mkdir $COPY; tar c . | tar x -C $COPY",
+    "tar -S": "set -o pipefail; mkdir $COPY; tar -S -c . | tar x -C $COPY",
     "python's tarfile": "set -o pipefail; mkdir $COPY; find . | python3 -c 'import sys, tarfile; out = tarfile.open(sys.argv[1], \"w\"); [out.add(line[:-1], recursive=False) for line in sys.stdin]; out.close()' $COPY.tar; tar xf $COPY.tar -C $COPY",
 }
 """Scripts that copy the whole mount."""
@@ -172,6 +172,9 @@ TOOLS = {
     "split": "split -l 100 FILE $COPY && cat $COPY*",
     "python": "python3 -c 'print(open(\"FILE\").readlines()[250:])'",
     "diff": "diff - FILE < FILE",
+    "rsync": "rsync -a FILE $COPY && cat $COPY",
+    "stat": "stat -c %s FILE",
+    "tar": "tar -cO FILE | tar -xO",
 }
 """Scripts that read one file; their output must be the same as for an ordinary file."""
 
