@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,10 @@ class Mount:
 
     @property
     def pid(self) -> int:
-        assert self.daemon is not None
         return self.daemon.pid
 
     def stop(self) -> int:
         """End the daemon with SIGTERM, as a user does, and return its exit status."""
-        assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
         status = self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.rename(self.log_file.with_suffix(f".{self.daemon.pid}.log"))
@@ -115,7 +114,6 @@ class Mount:
 
     def kill(self) -> None:
         """Kill the daemon, as a crash does; the mountpoint stays in the table of mounts, but is dead."""
-        assert self.daemon is not None
         self.daemon.kill()
         self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.unlink()
@@ -158,6 +156,17 @@ def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subproce
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+@contextmanager
+def running(script: str, cwd: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a script in its own process group during the block, and kill the group at the end."""
+    with subprocess.Popen(["bash", "-c", script], cwd=cwd, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _no_surprises(mount: Mount) -> None:

@@ -27,6 +27,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_backups::test_tools_read_a_topic_as_a_whole[rsync]": SIZES,
     "test_backups::test_tools_read_a_topic_as_a_whole[stat]": SIZES,
     "test_backups::test_tools_read_a_topic_as_a_whole[tar]": SIZES,
+    "test_polls::test_a_file_is_readable_only_with_a_record[take]": NO_QUEUES,
     "test_polls::test_an_edge_triggered_epoll_is_notified_of_each_record[take]": NO_QUEUES,
     "test_polls::test_an_epoll_is_woken_when_the_topic_is_deleted[take]": NO_QUEUES,
     "test_polls::test_an_epoll_is_woken_whoever_polls_meanwhile[take]": NO_QUEUES,
@@ -77,8 +78,6 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_refused_writes::test_a_line_that_found_no_room_in_the_middle_leaves_nothing": OWN_DISK,
     "test_shell_appending::test_four_shells_append_at_once": MANY_TRIPS,
     "test_shell_appending::test_writers_that_hold_their_file_never_interleave_inside_a_record": MANY_TRIPS,
-    "test_shell_appending::test_ftruncate_takes_the_size_that_is_there": SIZES,
-    "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file of a data directory",
     "test_shell_following::test_tail_neither_repeats_nor_loses_a_line": "brokers decide when they delete",
     "test_shell_tools::test_tail_f_follows_a_whole_topic": SIZES,
 }

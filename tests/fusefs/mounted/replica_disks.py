@@ -99,7 +99,6 @@ class ReplicaDisks:
         found = (self.orders / "0" / "log").read_text().splitlines()
         assert expected == sorted(line for line in found if line[1] == " ")
         for follower in followers:
-            assert follower.stdout is not None
             assert expected == sorted(follower.stdout.readline().rstrip() for _ in expected)
             follower.kill()
             follower.communicate()

@@ -6,35 +6,21 @@ import collections
 import errno
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.doubles.waiting import wait_until
+from tests.fusefs.mounted.conftest import Mount, running
 
 pytestmark = pytest.mark.fuse
 
 MEMBER = re.compile(r"^member \S+ reader (.*) topics \S+ partitions (\S+)$", re.MULTILINE)
-
-
-@contextmanager
-def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a script in its own process group during the block, and kill the group at the end."""
-    process = subprocess.Popen(["bash", "-c", script], cwd=cwd, start_new_session=True, **options)
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(TIMEOUT_SECONDS)
 
 
 def status(group: Path) -> dict[str, str]:
@@ -240,20 +226,6 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
         )
 
 
-def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path, shared_mount: Mount):
-    """When a member is killed, the kernel closes its file, so the next member gets the partition without a timeout."""
-    directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
-    with running("exec cat log", directory, stdout=subprocess.DEVNULL) as first:
-        wait_until(lambda: is_stable(directory.parent, 1), "one member reads")
-        with running(f"exec cat log > {output}", directory):
-            wait_until(lambda: is_stable(directory.parent, 2), "two members read")
-            first.kill()
-            wait_until(lambda: is_stable(directory.parent, 1), "one member is left")
-            with (topic / "0" / "log").open("a") as log:
-                log.write("for the second\n")
-            wait_until(lambda: output.read_text() == "for the second\n", "the second member reads on")
-
-
 def test_children_share_a_membership(topic: Path, shared_mount: Mount):
     """Child processes share the membership of their parent; it ends with the last close(2) of the file."""
     fill(topic, 4)
@@ -265,26 +237,6 @@ def test_children_share_a_membership(topic: Path, shared_mount: Mount):
     )
 
     assert ["0", "1", "members", "1", "members", "0", "1"] == ran.stdout.split()
-
-
-def test_poll_and_epoll(topic: Path, shared_mount: Mount):
-    """poll(2) and epoll(7) find the file readable if and only if there is a record for it."""
-    directory = groups(shared_mount, topic)
-    first = os.open(directory / "log", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        poller, epoll = select.poll(), select.epoll()
-        poller.register(first, select.POLLIN)
-        epoll.register(first, select.EPOLLIN)
-        assert ([], []) == (poller.poll(0), epoll.poll(0))
-        with pytest.raises(BlockingIOError):
-            os.read(first, 10)
-        (topic / "0" / "log").write_text("a\n")
-        assert 1 == len(poller.poll(TIMEOUT_SECONDS * 1000)) == len(epoll.poll(TIMEOUT_SECONDS))
-        assert b"a\n" == os.read(first, 10)
-        assert ([], []) == (poller.poll(0), epoll.poll(0))
-    finally:
-        epoll.close()
-        os.close(first)
 
 
 def test_positions_are_files(topic: Path, shared_mount: Mount):
@@ -370,35 +322,6 @@ def test_several_topics_and_patterns(mount: Mount):
     assert ["orders", "new"] == (mount.base / "out").read_text().split()
 
 
-def test_manual_commits(topic: Path, shared_mount: Mount):
-    """With commit=manual, `commit` commits the records that the shell has read; later records are read again."""
-    fill(topic, 10)
-    directory = groups(shared_mount, topic)
-    (directory.parent / "config").write_text("commit=manual\n")
-    ran = shared_mount.bash(
-        "exec 3<> $dir/log; for n in 1 2 3; do IFS= read -r job <&3; echo $job; done; echo commit >&3; IFS= read -r job <&3; echo $job; exec 3>&-; "
-        "cat $dir/0/position; head -n 1 $dir/log; echo nonsense 3<> $dir/log >&3",
-        dir=directory,
-    )
-
-    assert ["0", "1", "2", "3", "3", "3"] == ran.stdout.split()
-
-
-def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
-    """A read-only mount shows positions; reading as a member, which would change positions, gives EROFS."""
-    mount = unmounted.start()
-    mount.bash("mkdir orders @groups/g; echo a > orders/0/log; cat @groups/g/orders/drain")
-    mount.stop()
-    mount.start(read_only=True)
-    ran = mount.bash(
-        "cat @groups/g/orders/0/position; cat @groups/g/orders/log; cat @groups/g/orders/next-1; mkdir @groups/none; rmdir @groups/g; echo 0 > @groups/g/orders/0/position"
-    )
-
-    assert "1\n" == ran.stdout
-    assert 5 == ran.stderr.count("Read-only file system")
-    assert "EROFS" not in mount.status
-
-
 def test_positions_and_settings_survive(unmounted: Mount):
     """Positions and settings survive the end of a mount and the kill of its daemon."""
     mount = unmounted.start()
@@ -433,35 +356,16 @@ def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
 
 def test_more_waiting_members_than_the_bound(unmounted: Mount):
     """A member beyond the limit of waiting reads gets EMFILE; the other members keep waiting."""
-    mount = unmounted.start(max_waiting=300)
+    mount = unmounted.start(max_waiting=2)
     mount.bash("mkdir orders @groups/g")
-    program = (
-        "import os, sys, threading\n"
-        "def read():\n"
-        "    f = os.open('@groups/g/orders/log', os.O_RDONLY)\n"
-        "    try: print(os.read(f, 100).decode(), end='', flush=True)\n"
-        "    except OSError as error: print(error.errno, flush=True)\n"
-        "threads = [threading.Thread(target=read, daemon=True) for _ in range(301)]\n"
-        "[one.start() for one in threads]\n"
-        "sys.stdin.read(1)\n"
-        "os._exit(0)\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=mount.path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert f"{errno.EMFILE}\n" == process.stdout.readline()
-        wait_until(
-            lambda: status(mount.path / "@groups/g")["members"] in ("300", "301"), "all programs are members"
-        )
+    group = mount.path / "@groups/g"
+    script = "head -n 1 log & head -n 1 log & wait"
+    with running(script, group / "orders", stdout=subprocess.PIPE) as members:
+        wait_until(lambda: "waiting_reads 2 of" in mount.status, "both members wait")
+        assert "Too many open files" in mount.bash("cat @groups/g/orders/log").stderr
         (mount.path / "orders/0/log").write_text("a\n")
-        assert "a\n" == process.stdout.readline()
-        process.kill()
-    wait_until(lambda: status(mount.path / "@groups/g")["members"] == "0", "all members have left")
+        assert b"a\n" == members.stdout.readline()
+    wait_until(lambda: is_stable(group, 0), "all members have left")
 
 
 MANY = 2000
@@ -492,7 +396,6 @@ def test_thousands_of_members_wait_in_one_program(unmounted: Mount):
     )
     with process, ExitStack() as stack:
         stack.callback(process.kill)
-        assert process.stdout is not None
         assert "open\n" == process.stdout.readline()
         wait_until(lambda: is_stable(group, MANY), "all programs are members")
         held = [one for _, one in MEMBER.findall((group / "status").read_text()) if one != "-"]

@@ -49,6 +49,26 @@ def append(topic: Path) -> None:
 
 
 @kinds
+def test_a_file_is_readable_only_with_a_record(waiting: Path, topic: Path):
+    """poll(2), select(2) and epoll(7) find the file readable only with a record; without one, a read gives EAGAIN."""
+    with opened(waiting) as descriptor, select.epoll() as epoll:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        epoll.register(descriptor, select.EPOLLIN)
+        for _ in range(3):
+            assert [] == poll.poll(0)
+            assert [] == epoll.poll(0)
+            assert [] == select.select([descriptor], [], [], 0)[0]
+            with pytest.raises(BlockingIOError):
+                os.read(descriptor, 100)
+            append(topic)
+            assert [(descriptor, select.POLLIN)] == poll.poll(TIMEOUT_SECONDS * 1000)
+            assert [(descriptor, select.EPOLLIN)] == epoll.poll(TIMEOUT_SECONDS)
+            assert [descriptor] == select.select([descriptor], [], [], TIMEOUT_SECONDS)[0]
+            assert b"a\n" == os.read(descriptor, 100)
+
+
+@kinds
 def test_an_epoll_is_woken_whoever_polls_meanwhile(waiting: Path, topic: Path):
     """A waiting epoll(7) is woken even if another poll(2) sees the record first."""
     with opened(waiting) as descriptor:

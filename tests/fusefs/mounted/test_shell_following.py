@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import signal
-import statistics
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import Mount, running
 
 pytestmark = pytest.mark.fuse
 
 
-@contextmanager
-def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a script in its own process group during the block, and kill the group at the end."""
-    process = subprocess.Popen(
-        ["bash", "-c", script],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        **options,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=TIMEOUT_SECONDS)
+piped = partial(running, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def waiting_reads(mount: Mount) -> int:
@@ -75,17 +55,6 @@ def append(partition: Path, text: str) -> None:
         log.write(text)
 
 
-def test_follow_shows_each_record_as_it_is_appended(topic: Path, shared_mount: Mount):
-    """`follow` shows each record that is appended after its open(2)."""
-    append(topic / "0", "before\n")
-    with running("cat follow", topic / "0") as cat:
-        wait_for(shared_mount, cat)
-        assert cat.stdout is not None
-        for n in range(3):
-            append(topic / "0", f"{n}\n")
-            assert cat.stdout.readline() == f"{n}\n".encode()
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("follow", b"v\n"), ("follow.kv", b"k\tv\n"), ("follow.json", b'"key":"k","payload":"v"}\n')],
@@ -93,23 +62,21 @@ def test_follow_shows_each_record_as_it_is_appended(topic: Path, shared_mount: M
 @pytest.mark.parametrize("place", [".", ".."], ids=["partition", "topic"])
 def test_follow_in_three_forms(topic: Path, shared_mount: Mount, place: str, name: str, expected: bytes):
     """`follow` of a partition or topic works in three forms."""
-    with running(f"cat {place}/{name}", topic / "0") as cat:
+    with piped(f"cat {place}/{name}", topic / "0") as cat:
         wait_for(shared_mount, cat)
         with (topic / "0" / "log.kv").open("a") as log:
             log.write("k\tv\n")
-        assert cat.stdout is not None
         assert cat.stdout.readline().endswith(expected)
 
 
 def test_a_topics_follow_takes_new_partitions_in(topic: Path, shared_mount: Mount):
     """`follow` of a topic shows the records of a new partition, beginning with the first one."""
-    with running("cat follow", topic) as cat:
+    with piped("cat follow", topic) as cat:
         wait_for(shared_mount, cat)
         (topic / "2").mkdir()
         append(topic / "2", "from 2\n")
         append(topic / "1", "from 1\n")
         append(topic / "0", "from 0\n")
-        assert cat.stdout is not None
         assert [b"from 0\n", b"from 1\n", b"from 2\n"] == sorted(cat.stdout.readline() for _ in range(3))
 
 
@@ -138,11 +105,10 @@ def test_a_signal_ends_a_waiting_program(
     topic: Path, shared_mount: Mount, reader: str, number: signal.Signals
 ):
     """A signal ends a waiting program immediately, and the program prints no error message."""
-    with running(READERS[reader], topic / "0") as process:
+    with piped(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         os.killpg(process.pid, number)
         process.wait(TIMEOUT_SECONDS)
-        assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
         assert b"nterrupted" not in (process.stderr.read() or b"")
     wait_until(lambda: waiting_reads(shared_mount) == 0, "no read waits")
@@ -151,10 +117,9 @@ def test_a_signal_ends_a_waiting_program(
 @pytest.mark.parametrize("reader", ["sed -u", "bash read"])
 def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, shared_mount: Mount, reader: str):
     """Readers that ask for one byte at a time lose no data."""
-    with running(READERS[reader], topic / "0") as process:
+    with piped(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
-        assert process.stdout is not None
         assert [b"one\n", b"two\n", b"three\n"] == [process.stdout.readline() for _ in range(3)]
 
 
@@ -163,35 +128,19 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
 )
 def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
     """If a program reads too much and seeks back, as `head` and bash's `read` do, the next program gets that data."""
-    with running(f"{{ {script}; }} < follow", topic / "0") as process:
+    with piped(f"{{ {script}; }} < follow", topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
-        assert process.stdout is not None
         assert [b"one\n", b"two\n", b"three\n"] == [process.stdout.readline() for _ in range(3)]
         os.killpg(process.pid, signal.SIGINT)
         process.wait(TIMEOUT_SECONDS)
-        assert process.stderr is not None
         assert b"" == process.stderr.read()
-
-
-def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
-    """Ending one of several readers has no effect on the other readers."""
-    with (
-        running("exec cat follow", topic / "0") as staying,
-        running("exec awk '{print}' follow", topic / "0") as going,
-    ):
-        wait_for(shared_mount, staying, going)
-        os.killpg(going.pid, signal.SIGINT)
-        going.wait(TIMEOUT_SECONDS)
-        append(topic / "0", "still there\n")
-        assert staying.stdout is not None
-        assert b"still there\n" == staying.stdout.readline()
 
 
 def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount: Mount):
     """While two hundred readers wait, other requests are answered, and one append reaches all readers."""
     script = "for i in $(seq 200); do head -n 1 follow > /dev/null & done; wait"
-    with running(script, topic / "0") as readers:
+    with piped(script, topic / "0") as readers:
         wait_for(shared_mount, readers, count=200)
         assert "" == shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr
         append(topic / "0", "now\n")
@@ -203,7 +152,7 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
     """A read beyond the limit of waiting reads fails with EMFILE, and `@status` has the reason."""
     mount = unmounted.start(max_waiting=2)
     mount.bash("mkdir a")
-    with running("cat follow & cat follow & wait", mount.path / "a/0") as both:
+    with piped("cat follow & cat follow & wait", mount.path / "a/0") as both:
         wait_for(mount, both, count=2)
         descriptor = os.open(mount.path / "a/0/follow", os.O_RDONLY)
         with pytest.raises(OSError) as caught:
@@ -214,103 +163,26 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
     assert "maximum of 2 waiting reads" in mount.status
 
 
-def test_poll_select_and_epoll_find_the_file_readable_only_with_a_record(topic: Path):
-    """poll, select and epoll find the file readable only if there is a record for it."""
-    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
-    poll, epoll = select.poll(), select.epoll()
-    poll.register(descriptor, select.POLLIN)
-    epoll.register(descriptor, select.EPOLLIN)
-    try:
-        for n in range(3):
-            assert [] == poll.poll(0)
-            assert [] == epoll.poll(0)
-            assert [] == select.select([descriptor], [], [], 0)[0]
-            timer = threading.Timer(0.02, append, (topic / "0", f"{n}\n"))
-            timer.start()
-            assert poll.poll(TIMEOUT_SECONDS * 1000) == [(descriptor, select.POLLIN)]
-            assert epoll.poll(TIMEOUT_SECONDS) == [(descriptor, select.EPOLLIN)]
-            assert select.select([descriptor], [], [], TIMEOUT_SECONDS)[0] == [descriptor]
-            timer.join()
-            assert os.read(descriptor, 100) == f"{n}\n".encode()
-    finally:
-        epoll.close()
-        os.close(descriptor)
-
-
-def test_a_blocked_epoll_is_woken(topic: Path):
-    """A record wakes a program that is blocked in epoll(7)."""
-    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
-    with select.epoll() as epoll:
-        epoll.register(descriptor, select.EPOLLIN)
-        found: list[object] = []
-        waiter = threading.Thread(target=lambda: found.extend(epoll.poll(TIMEOUT_SECONDS)))
-        waiter.start()
-        append(topic / "0", "x\n")
-        waiter.join(TIMEOUT_SECONDS)
-    os.close(descriptor)
-
-    assert found == [(descriptor, select.EPOLLIN)]
-
-
-def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
-    """With O_NONBLOCK, a read gives EAGAIN while there are no records, and later returns the records."""
-    descriptor = os.open(topic / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(BlockingIOError) as caught:
-        os.read(descriptor, 10)
-    append(topic / "0", "x\n")
-
-    assert caught.value.errno == errno.EAGAIN
-    assert b"x\n" == os.read(descriptor, 10)
-    os.close(descriptor)
-
-
 def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount):
     """When the topic is deleted, programs that read its `follow` get ESTALE."""
     with (
-        running("exec cat follow", topic / "0") as of_partition,
-        running("exec cat follow", topic) as of_topic,
+        piped("exec cat follow", topic / "0") as of_partition,
+        piped("exec cat follow", topic) as of_topic,
     ):
         wait_for(shared_mount, of_partition, of_topic)
         topic.rmdir()
         for process in (of_partition, of_topic):
             assert 1 == process.wait(TIMEOUT_SECONDS)
-            assert process.stderr is not None
             assert b"Stale file handle" in process.stderr.read()
 
 
 def test_unmounting_ends_followers(mount: Mount):
     """SIGTERM ends a mount without waiting for programs that read `follow`."""
     mount.bash("mkdir a")
-    with running("exec cat a/0/follow", mount.path) as cat:
+    with piped("exec cat a/0/follow", mount.path) as cat:
         wait_for(mount, cat)
         assert 0 == mount.stop()
         assert 1 == cat.wait(TIMEOUT_SECONDS)
-
-
-def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
-    """The time from write(2) to the end of a waiting read(2) is recorded, but not limited by the test."""
-    reader = os.open(topic / "0" / "follow", os.O_RDONLY)
-    took: list[float] = []
-    seen: list[float] = []
-
-    def wait_for_one() -> None:
-        os.read(reader, 100)
-        seen.append(time.perf_counter())
-
-    with (topic / "0" / "log").open("ab", buffering=0) as log:
-        for _ in range(200):
-            waiter = threading.Thread(target=wait_for_one)
-            waiter.start()
-            time.sleep(0.002)
-            started = time.perf_counter()
-            log.write(b"x\n")
-            waiter.join(TIMEOUT_SECONDS)
-            took.append((seen[-1] - started) * 1000)
-    os.close(reader)
-    record_property("follow_p50_ms", statistics.median(took))
-    record_property("follow_p99_ms", statistics.quantiles(took, n=100)[98])
-
-    assert 200 == len(took)
 
 
 def numbers(path: Path) -> list[int]:
@@ -359,24 +231,3 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
         wait_until(lambda: int(status()["log_start_offset"]) > 0, "retention has deleted segments")
     else:
         assert "0" == status()["log_start_offset"]
-
-
-LATE = {
-    "a line of follow": "timeout 1 head -n 1 $topic/0/follow",
-    "a record of a group": "exec 3< $dir/log; timeout 1 head -n 1 <&3",
-}
-
-
-@pytest.mark.parametrize("reading", LATE)
-def test_timeout_ends_a_wait_for_a_line(topic: Path, shared_mount: Mount, reading: str):
-    """`timeout` ends a read that waits for a line, with status 124; bash's `read -t` would wait forever."""
-    directory = shared_mount.path / "@groups" / topic.name / topic.name
-    directory.parent.mkdir()
-    nothing = shared_mount.bash(LATE[reading], topic=topic, dir=directory)
-    line = shared_mount.bash(
-        "exec 3< $topic/0/follow; printf 'one\\ntwo\\n' >> $topic/0/log; timeout 60 head -n 1 <&3; timeout 60 head -n 1 <&3",
-        topic=topic,
-    )
-
-    assert (124, "") == (nothing.returncode, nothing.stdout)
-    assert (0, ["one", "two"]) == (line.returncode, line.stdout.split())

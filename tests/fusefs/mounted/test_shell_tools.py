@@ -110,7 +110,6 @@ def test_tail_f_follows_a_whole_topic(mount: Mount):
     with started(
         ["tail", "-s", "0.05", "-n", "+1", "-f", "a/log"], cwd=mount.path, stdout=subprocess.PIPE
     ) as tail:
-        assert tail.stdout is not None
         for number, line in enumerate((b"before\n", b"one\n", b"two\n", b"three\n")):
             assert line == tail.stdout.readline()
             mount.bash(f"echo {['one', 'two', 'three', 'last'][number]} >> a/{number % 3}/log")

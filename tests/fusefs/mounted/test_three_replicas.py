@@ -122,7 +122,6 @@ def test_a_flush_that_hangs_blocks_only_fsync(three: ReplicaDisks) -> None:
     three.mount.faults.write_text(f"sync .log hangs {three.directories[1]}\n")
     words = ["dd", "of=orders/0/log", "oflag=append", "conv=notrunc,fsync", "status=none"]
     with subprocess.Popen(words, cwd=three.mount.path, stdin=subprocess.PIPE) as waiting:
-        assert waiting.stdin is not None
         waiting.stdin.write(b"flushed\n")
         waiting.stdin.close()
         wait_until(lambda: "flushed\n" == (three.orders / "0" / "log").read_text(), "the line is appended")

@@ -77,7 +77,6 @@ def test_a_directory_has_only_the_mount_of_its_owner(
     """The mount of a data directory is found by its owner's process ID, even if a forged mount claims this ID."""
     mnt = hostile()
     daemon = unmounted.start().daemon
-    assert daemon is not None
     (base / "claimed").write_text(str(daemon.pid))
     assert f"pid {daemon.pid}\n" in (mnt / "@status").read_text()
     assert unmounted.path == mountpoint_of(daemon.pid)
@@ -90,7 +89,6 @@ def test_an_unmount_waits_for_no_process_of_another(
     """An unmount does not wait for the process whose ID a forged `@status` claims."""
     mnt = hostile()
     daemon = unmounted.start().daemon
-    assert daemon is not None
     (base / "claimed").write_text(str(daemon.pid))
     done = FORKS.run(COMMAND, "umount", str(mnt))
     assert (0, b"") == (done.status, done.errors)
