@@ -18,7 +18,7 @@ import pytest
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
-from tests.doubles.forks import FORKS, MOUNT, Forked
+from tests.doubles.forks import COMMAND, FORKS, MOUNT, Forked
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
@@ -117,6 +117,11 @@ class Mount:
         self.daemon.kill()
         self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.unlink()
+
+    def umount(self) -> subprocess.CompletedProcess[str]:
+        """Run `topicfs umount`."""
+        done = FORKS.run(COMMAND, "umount", str(self.path))
+        return subprocess.CompletedProcess("umount", done.status, done.output.decode(), done.errors.decode())
 
     def clean_up(self) -> None:
         """Unmount, and end the daemon, even if the mount or the daemon is dead."""

@@ -7,12 +7,12 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import Mount, _no_surprises
 
 SHELLS, LINES = 4, 150
 DISK_BYTES = 48 << 20
@@ -119,6 +119,21 @@ class ReplicaDisks:
         for disk in (self.away, *self.disks):
             while subprocess.run(["mountpoint", "-q", str(disk)], check=False).returncode == 0:
                 subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@contextmanager
+def mounted_orders(base: Path, *, ext4: int | None = None, **options: object) -> Iterator[ReplicaDisks]:
+    """Mount replica disks during the block, with the topic `orders`; disk `ext4` is an ext4 file system."""
+    disks = ReplicaDisks(base, **options)
+    try:
+        if ext4 is not None:
+            disks.put_ext4(ext4)
+        disks.mount.start()
+        disks.orders.mkdir()
+        yield disks
+    finally:
+        disks.clean_up()
+    _no_surprises(disks.mount)
 
 
 def shut_down(disk: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,23 +35,6 @@ def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
     }
     done = FORKS.run(MOUNT, json.dumps(asked))
     return subprocess.CompletedProcess("mount", done.status, done.output.decode(), done.errors.decode())
-
-
-def command(name: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """Run a function of `fusefs.daemon`, such as `unmount`, in a new process."""
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"import pathlib, fusefs.daemon; fusefs.daemon.{name}(pathlib.Path({str(path)!r}))",
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 def daemon_pid(mount: Mount) -> int:
@@ -89,7 +71,7 @@ def test_unmount_waits_until_everything_is_flushed(background: Mount):
     """`unmount` returns after the daemon has flushed all data, so that the next daemon can start immediately."""
     background.bash("mkdir a; seq 1000 >> a/0/log")
 
-    result = command("unmount", background.path)
+    result = background.umount()
 
     assert (0, "") == (result.returncode, result.stderr)
     assert (background.data / ".kafka_cleanshutdown").exists()
@@ -109,7 +91,7 @@ def test_asking_again_does_not_cut_the_end_short(mount: Mount):
 
 def test_unmount_of_what_is_not_mounted(unmounted: Mount):
     """Unmounting a directory that is not mounted fails, and the error says so."""
-    result = command("unmount", unmounted.path)
+    result = unmounted.umount()
 
     assert "no topicfs is mounted there" in result.stderr
 
@@ -117,7 +99,7 @@ def test_unmount_of_what_is_not_mounted(unmounted: Mount):
 def test_a_busy_mount_is_left_alone(mount: Mount):
     """A busy mount is not unmounted, and the error has the reason of the system."""
     with (mount.path / "@status").open():
-        result = command("unmount", mount.path)
+        result = mount.umount()
 
     assert result.returncode != 0
     assert "busy" in result.stderr

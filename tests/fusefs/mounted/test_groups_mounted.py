@@ -245,15 +245,15 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
         log.writelines(f'{{"payload":"{n}","ts":{1000 * n}}}\n' for n in range(1, 6))
     directory = groups(shared_mount, topic)
     position = directory / "0" / "position"
-    seen = [position.read_text()]
-    for text in ("2", "+1", "-2", "latest", "earliest", "@4000", "99"):
-        position.write_text(f"{text}\n")
-        seen.append(position.read_text())
-    assert ["-\n", "2\n", "3\n", "1\n", "5\n", "0\n", "3\n", "5\n"] == seen
-    assert "99 is outside the log: the position is now 5" in shared_mount.status
-    for text in ("soon", "@never", "1.5"):
+    for text in ("-1", "1.5", "soon", "@never", "99999999999999999999"):
         with pytest.raises(OSError, match="Invalid argument"):
             position.write_text(f"{text}\n")
+    seen = [position.read_text()]
+    for text in ("2", "+1", "-2", "-100", "latest", "earliest", "@4000", "99"):
+        position.write_text(f"{text}\n")
+        seen.append(position.read_text())
+    assert ["-\n", "2\n", "3\n", "1\n", "0\n", "5\n", "0\n", "3\n", "5\n"] == seen
+    assert "99 is outside the log: the position is now 5" in shared_mount.status
     with running("exec cat log", directory, stdout=subprocess.DEVNULL):
         wait_until(lambda: is_stable(directory.parent, 1), "one member reads")
         with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from testing.processes import started
-from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
@@ -19,12 +18,6 @@ from topicfs.fusefs.mounting import mountpoint
 from topicfs.fusefs.mounting.mountpoint import LastWords, MountError, read_last_words, shortened, unmount
 
 pytestmark = pytest.mark.fuse
-
-
-def umount(mount: Mount) -> subprocess.CompletedProcess[str]:
-    """Run `topicfs umount`."""
-    done = FORKS.run(COMMAND, "umount", str(mount.path))
-    return subprocess.CompletedProcess("umount", done.status, done.output.decode(), done.errors.decode())
 
 
 def ended(mount: Mount) -> int:
@@ -36,7 +29,7 @@ def test_lines_that_do_not_fit_on_the_disk_are_reported(unmounted: Mount) -> Non
     mount = unmounted.start(acks="0", linger_ms=60_000)
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("pwrite .log ENOSPC\n")
-    done = umount(mount)
+    done = mount.umount()
     assert 1 == done.returncode
     assert f"topicfs: {mount.path}: unmounted, but some data was lost: " in done.stderr
     assert "orders/0/log: lines lost when the file was closed: No space left on device" in done.stderr
@@ -50,7 +43,7 @@ def test_a_log_that_cannot_be_flushed_is_reported(unmounted: Mount) -> None:
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("sync .log EIO\n")
-    done = umount(mount)
+    done = mount.umount()
     assert (1, 1) == (done.returncode, ended(mount))
     assert "orders-0: close: sync fails for this test" in done.stderr
 
@@ -58,7 +51,7 @@ def test_a_log_that_cannot_be_flushed_is_reported(unmounted: Mount) -> None:
 def test_an_end_in_order_says_nothing(mount: Mount) -> None:
     """A mount that ends cleanly has exit status 0 and prints nothing."""
     mount.bash("mkdir orders && echo hello >> orders/0/log")
-    done = umount(mount)
+    done = mount.umount()
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
     assert 0 == ended(mount)
 
@@ -111,7 +104,7 @@ def test_a_mount_in_another_namespace_ends_and_is_named(unmounted: Mount) -> Non
         name = Path(f"/proc/{holder.pid}/comm")
         wait_until(lambda: name.read_text() == "sleep\n", "the namespace holds the mount")
         mount.bash("mkdir orders && echo hello >> orders/0/log")
-        done = umount(mount)
+        done = mount.umount()
         assert (0, "") == (done.returncode, done.stdout)
         assert f"still mounted elsewhere and dead there: {mount.path} of process " in done.stderr
         assert 1 == done.stderr.count("\n")
@@ -124,7 +117,7 @@ def test_unmounting_after_a_kill_says_that_nothing_was_closed(unmounted: Mount) 
     """If the daemon was killed, the unmount prints that its data directories were not closed."""
     mount = unmounted.start()
     mount.kill()
-    done = umount(mount)
+    done = mount.umount()
     assert 0 == done.returncode
     assert f"topicfs: {mount.path}: its daemon had been killed; the next mount recovers" in done.stderr
 
@@ -163,7 +156,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
             )
             count = mount.bash(script).stdout
             fill(disk)
-            done = umount(mount)
+            done = mount.umount()
             assert (0, "", 0) == (done.returncode, done.stderr, ended(mount))
             assert (disk / "data" / ".kafka_cleanshutdown").exists()
             mount.log_file.unlink()

@@ -19,20 +19,6 @@ from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
 
-LOOP = """
-mkdir @queues/q
-exec 3<> @queues/q/orders/take
-while IFS= read -r job <&3; do
-    case $job in
-        bad) echo reject >&3 ;;
-        again) tries=$((tries + 1)); if [ $tries = 3 ]; then echo accept >&3; else echo release >&3; fi ;;
-        end) echo accept >&3; break ;;
-        *) echo accept >&3 ;;
-    esac
-    echo "$job"
-done
-"""
-
 
 def status(mount: Mount) -> dict[str, str]:
     lines = (mount.path / "@queues/q/status").read_text().splitlines()
@@ -79,31 +65,6 @@ def test_workers_that_start_together_make_one_queue(mount: Mount):
     assert sorted(map(str, range(1, 21))) == sorted(done.read_text().split())
     for file in files:
         file.close()
-
-
-def test_the_directory_of_a_queue_stays_the_same(mount: Mount):
-    """A queue's directory is the same node before and after the first record is taken."""
-    ran = mount.bash(
-        "mkdir orders @queues/q; seq 3 > orders/0/log; cd @queues/q; cat status > /dev/null; "
-        "echo share.record.lock.duration.ms=1000 > config; exec 3<> orders/take; read -r job <&3; echo $job; "
-        "grep ^in_flight status; grep ^share.record config; ls orders/in-flight; cd orders; echo accept >&3; ls rejected; "
-        "grep ^lag ../status"
-    )
-
-    assert ["1", "in_flight 1", "share.record.lock.duration.ms=1000", "orders-0-0", "lag 2"] == (
-        ran.stdout.splitlines()
-    ), ran.stderr
-    assert "" == ran.stderr
-
-
-def test_a_loop_of_a_shell(mount: Mount):
-    """A shell accepts, releases and rejects records by writing to the descriptor from which it reads."""
-    mount.bash("mkdir orders; printf 'one\\nbad\\nagain\\ntwo\\nend\\n' > orders/0/log")
-    ran = mount.bash(LOOP)
-
-    assert {"one": 1, "bad": 1, "again": 3, "two": 1} == collections.Counter(ran.stdout.split()), ran.stderr
-    assert ("0", "0") == (status(mount)["lag"], status(mount)["in_flight"])
-    assert ["orders-0-1"] == os.listdir(mount.path / "@queues/q/orders/rejected")
 
 
 def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
@@ -221,7 +182,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
     errors = (mount.base / "errors").open("wb")
 
     def start() -> Forked:
-        words = ("work", "q", "orders", "--data", str(mount.data), "--drain", "--", "sh", "-c", script)
+        words = work_words(mount, script, "--drain")
         return FORKS.start(COMMAND, *words, files=(None, None, errors.fileno()), new_session=True)
 
     workers = [start() for _ in range(8)]
@@ -301,21 +262,6 @@ def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
 
     assert (0, b"") == (ended.status, ended.errors)
     assert ["1", "2"] == sorted(done.read_text().split())
-
-
-def test_a_queue_of_a_read_only_mount(unmounted: Mount):
-    """A read-only mount shows a queue, and taking a record from it gives EROFS."""
-    mount = unmounted.start()
-    mount.bash(
-        "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo accept >&3"
-    )
-    mount.stop()
-    mount.start(read_only=True)
-    ran = mount.bash("ls @groups; grep ^lag @queues/q/status; cat @queues/q/orders/take")
-
-    assert "lag 2\n" == ran.stdout
-    assert "aborted upgrade" not in mount.log
-    assert "Read-only file system" in ran.stderr
 
 
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):

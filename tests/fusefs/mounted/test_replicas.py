@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import _no_surprises
-from tests.fusefs.mounted.replica_disks import DISK_BYTES, ReplicaDisks, fill_up, mount
+from tests.fusefs.mounted.replica_disks import DISK_BYTES, ReplicaDisks, fill_up, mount, mounted_orders
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
@@ -18,14 +17,8 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
     """A mounted topic that has two replicas."""
-    disks = ReplicaDisks(tmp_path, engine={"replication_factor": 2})
-    try:
-        disks.mount.start()
-        disks.orders.mkdir()
-        yield disks
-    finally:
-        disks.clean_up()
-    _no_surprises(disks.mount)
+    with mounted_orders(tmp_path, engine={"replication_factor": 2}) as two:
+        yield two
 
 
 def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
@@ -113,26 +106,6 @@ def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
     wait_until(two.in_sync, "both replicas are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
-
-
-def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> None:
-    """With min.insync.replicas=2, acks=all fails with EAGAIN and stores nothing if only one disk is left."""
-    two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks="all")
-    try:
-        two.mount.start()
-        two.orders.mkdir()
-        (two.orders / "config").write_text("min.insync.replicas=2\n")
-        assert 0 == two.append("a").returncode
-        mount("--move", str(two.disks[1]), str(two.away))
-        wait_until(lambda: two.replicas() == ["leader", "out_of_sync"], "one replica is left")
-        two.assert_refused("b")
-        mount("--move", str(two.away), str(two.disks[1]))
-        wait_until(two.in_sync, "both replicas are in sync")
-        assert 0 == two.append("c").returncode
-        assert "a\nc\n" == (two.orders / "0" / "log").read_text()
-    finally:
-        two.clean_up()
-    _no_surprises(two.mount)
 
 
 def test_killed_daemons_lose_nothing(two: ReplicaDisks) -> None:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import _no_surprises
-from tests.fusefs.mounted.replica_disks import ReplicaDisks, fill_up, mount
+from tests.fusefs.mounted.replica_disks import ReplicaDisks, fill_up, mount, mounted_orders
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 
-def three_disks(base: Path, **options: object) -> ReplicaDisks:
-    """Return replica disks of which two are tmpfs file systems and one is ext4."""
-    disks = ReplicaDisks(base, count=3, **options)
-    disks.put_ext4(2)
-    return disks
+def three_disks(base: Path, *, replicas: int, **options: object) -> AbstractContextManager[ReplicaDisks]:
+    """Mount a topic on two tmpfs file systems and an ext4."""
+    return mounted_orders(base, count=3, ext4=2, engine={"replication_factor": replicas}, **options)
 
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
     """A mounted topic that has three replicas."""
-    disks = three_disks(tmp_path, engine={"replication_factor": 3})
-    try:
-        disks.mount.start()
-        disks.orders.mkdir()
-        yield disks
-    finally:
-        disks.clean_up()
-    _no_surprises(disks.mount)
+    with three_disks(tmp_path, replicas=3) as three:
+        yield three
 
 
 def fail(disks: ReplicaDisks, number: int) -> None:
@@ -68,10 +60,7 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
 
 def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Path) -> None:
     """With min.insync.replicas=2 of three, acks=all is refused if and only if a single replica is in sync."""
-    three = three_disks(tmp_path, engine={"replication_factor": 3}, acks="all")
-    try:
-        three.mount.start()
-        three.orders.mkdir()
+    with three_disks(tmp_path, replicas=3, acks="all") as three:
         (three.orders / "config").write_text("min.insync.replicas=2\n")
         fail(three, 0)
         assert 0 == three.append("a").returncode
@@ -83,17 +72,11 @@ def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Pat
         wait_until(lambda: three.replicas()[0] == "in_sync", "two replicas are in sync")
         assert 0 == three.append("c").returncode
         assert "a\nc\n" == (three.orders / "0" / "log").read_text()
-    finally:
-        three.clean_up()
-    _no_surprises(three.mount)
 
 
 def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path) -> None:
     """While a replica moves between directories, each line is stored and shown once."""
-    three = three_disks(tmp_path, engine={"replication_factor": 2})
-    try:
-        three.mount.start()
-        three.orders.mkdir()
+    with three_disks(tmp_path, replicas=2) as three:
         one, two, other = three.directories
 
         def placed() -> list[str]:
@@ -111,9 +94,6 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
         del three.directories[2]
         three.assert_equal()
         assert not (other / "orders-0").exists()
-    finally:
-        three.clean_up()
-    _no_surprises(three.mount)
 
 
 def test_a_flush_that_hangs_blocks_only_fsync(three: ReplicaDisks) -> None:
