@@ -110,6 +110,16 @@ def world() -> World:
     return World()
 
 
+class Notification:
+    """Counts the notifications that the kernel gets."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def notify(self) -> None:
+        self.told += 1
+
+
 AGAIN = errno.EAGAIN
 all_tasks_blocked = trio.testing.wait_all_tasks_blocked
 

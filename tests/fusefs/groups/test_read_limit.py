@@ -14,7 +14,7 @@ import trio.testing
 
 from tests.doubles.records import record
 from tests.doubles.scripted_group import orders
-from tests.fusefs.groups.conftest import AGAIN, Stream, World, all_tasks_blocked, read_behind
+from tests.fusefs.groups.conftest import AGAIN, Notification, Stream, World, all_tasks_blocked, read_behind
 from topicfs.coordination.membership import GroupState, MemberPartitions
 from topicfs.fusefs.forms import JSON, KV, VALUES, Form
 from topicfs.fusefs.groups.read_limit import ReadLimit, parse_read_limit
@@ -288,15 +288,6 @@ async def test_poll_tells_of_the_end(world: World):
     assert stream.poll(None) & select.POLLIN
 
 
-class Notification:
-    """Records whether the kernel was notified."""
-
-    told = False
-
-    def notify(self) -> None:
-        self.told = True
-
-
 async def test_next_10s_ends_after_10_seconds(
     world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
 ):
@@ -339,7 +330,7 @@ async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: t
     assert 0 == stream.poll(kernel)
     mock_clock.jump(2)
     await all_tasks_blocked()
-    assert kernel.told
+    assert 1 == kernel.told
 
     world.add(0, b"a")
     looking = world.open(0, limit=ReadLimit(seconds=1))

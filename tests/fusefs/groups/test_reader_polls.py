@@ -5,17 +5,7 @@ from __future__ import annotations
 import errno
 import select
 
-from tests.fusefs.groups.conftest import DRAIN, World, all_tasks_blocked
-
-
-class Notification:
-    """Counts the notifications that the kernel gets."""
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def notify(self) -> None:
-        self.told += 1
+from tests.fusefs.groups.conftest import DRAIN, Notification, World, all_tasks_blocked
 
 
 async def test_poll_asks_for_nothing(world: World):

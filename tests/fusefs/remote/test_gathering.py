@@ -11,6 +11,7 @@ import trio.testing
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.remote_client import Program
 from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
+from tests.fusefs.remote.conftest import killed_in_write
 from topicfs.fusefs.appending import linger_buffer
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.processes.signals import Look
@@ -83,15 +84,7 @@ async def test_a_write_waits_while_the_buffer_is_full(
     while not engine.line.waiting:
         await trio.sleep(0.001)
     await client.fs.write(fh, b"e\n")
-
-    async def write() -> None:
-        with refused("EINTR"):
-            await client.fs.write(fh, b"f\n")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await trio.testing.wait_all_tasks_blocked()
-        ending.add(1)
+    await killed_in_write(client, fh, b"f\n", ending)
     ending.clear()
     with refused("EINTR"):
         await client.fs.write(fh, b"g\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ import trio.testing
 from tests.doubles.mount_client import APPEND, mounted, refused
 from tests.doubles.remote_client import Program, waiting
 from tests.doubles.stalling_engine import StallingAppend, StallingEngine
+from tests.fusefs.remote.conftest import killed_in_write
 from topicfs.fusefs.appending.failed_write import MAX_REQUEST_BYTES
 from topicfs.fusefs.appending.in_flight import LARGE_BYTES
 from topicfs.fusefs.processes.signals import Look
@@ -27,6 +29,14 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
         yield Program(mount, 1)
 
 
+@contextmanager
+def failing_appends() -> Iterator[None]:
+    """Let each append that ends during the block fail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
+        yield
+
+
 async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
     """Return the handle of a file whose program was killed during its third write.
 
@@ -36,15 +46,7 @@ async def killed_while_writing(client: Program, engine: StallingEngine, ending: 
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
         await client.fs.write(fh, block)
-
-    async def write() -> None:
-        with refused("EINTR"):
-            await client.fs.write(fh, BLOCKS[2])
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await waiting(engine)
-        ending.add(1)
+    await killed_in_write(client, fh, BLOCKS[2], ending)
     return fh
 
 
@@ -83,33 +85,25 @@ async def test_a_small_write_waits_for_all_before_it(
     assert BEFORE + BLOCKS[0] + last.rstrip() + b"\n" == await client.cat("orders/0/log")
 
 
-async def test_a_failure_is_reported_by_the_next_write(
-    client: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_is_reported_by_the_next_write(client: Program) -> None:
     """After a failed append the next write fails, and its lines are dropped; the program can then continue."""
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
         await client.fs.write(fh, block)
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    with refused("EIO") as refusal:
+    with failing_appends(), refused("EIO") as refusal:
         await client.fs.write(fh, b"small\n")
     assert "no answer" in refusal.reason
-    monkeypatch.undo()
     await client.fs.write(fh, b"goes on\n")
     await client.client.close(fh)
     assert BEFORE + b"goes on\n" == await client.cat("orders/0/log")
 
 
-async def test_a_failure_that_the_kernel_may_drop_is_reported_again(
-    client: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_that_the_kernel_may_drop_is_reported_again(client: Program) -> None:
     """If the kernel may have dropped the error, the repeated request fails with the same error."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, (b"x" * 127 + b"\n") * (MAX_REQUEST_BYTES // 128))
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    with refused("EIO"):
+    with failing_appends(), refused("EIO"):
         await client.fs.write(fh, b"rest\n")
-    monkeypatch.undo()
     with refused("EIO"):
         await client.fs.write(fh, b"rest\n")
     await client.fs.write(fh, b"goes on\n")
@@ -118,17 +112,13 @@ async def test_a_failure_that_the_kernel_may_drop_is_reported_again(
 
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
-async def test_a_failure_is_reported_by_the_end(
-    client: Program, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+async def test_a_failure_is_reported_by_the_end(client: Program, call: str) -> None:
     """close(2) and fsync(2) wait for running appends, and fail if one of the appends fails."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    with refused("EIO") as refusal:
+    with failing_appends(), refused("EIO") as refusal:
         await getattr(client.fs, call)(fh)
     assert "no answer" in refusal.reason
-    monkeypatch.undo()
     await client.client.close(fh)
     assert BEFORE == await client.cat("orders/0/log")
 
@@ -167,28 +157,26 @@ async def test_answered_writes_of_a_killed_program_are_still_appended(
 
 
 async def test_a_failed_append_of_a_killed_program_is_reported(
-    client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
+    client: Program, engine: StallingEngine, ending: set[int]
 ) -> None:
     """If an append fails after its program was killed, `@status` reports the lost lines."""
     fh = await killed_while_writing(client, engine, ending)
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    engine.line.go_on()
-    while "lines lost when the file was closed: Input/output error: no answer" not in client.client.reports:
-        await trio.sleep(0.001)
+    with failing_appends():
+        engine.line.go_on()
+        while (
+            "lines lost when the file was closed: Input/output error: no answer" not in client.client.reports
+        ):
+            await trio.sleep(0.001)
     await client.fs.release(fh)
 
 
-async def test_the_close_of_a_duplicate_takes_no_error_away(
-    client: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_close_of_a_duplicate_takes_no_error_away(client: Program) -> None:
     """An error that close(2) of a duplicate descriptor returned is returned again by the next write to the file."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     client.client.still_held = True
-    with refused("EIO"):
+    with failing_appends(), refused("EIO"):
         await client.fs.flush(fh)
-    monkeypatch.undo()
     client.client.still_held = False
     with refused("EIO"):
         await client.fs.write(fh, BLOCKS[1])
@@ -197,26 +185,22 @@ async def test_the_close_of_a_duplicate_takes_no_error_away(
     assert BEFORE + BLOCKS[2] == await client.cat("orders/0/log")
 
 
-async def test_an_unfinished_line_after_a_lost_append_is_not_stored(
-    client: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unfinished_line_after_a_lost_append_is_not_stored(client: Program) -> None:
     """After a failed append close(2) fails, and the unfinished line that follows is not stored."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0] + b"begun")
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    with refused("EIO"):
+    with failing_appends(), refused("EIO"):
         await client.fs.flush(fh)
-    monkeypatch.undo()
     await client.fs.release(fh)
     assert BEFORE == await client.cat("orders/0/log")
 
 
-async def test_a_failure_after_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_after_a_close_is_reported(client: Program) -> None:
     """A failure that no later call can return is reported in `@status`."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
-    monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
-    await client.fs.release(fh)
+    with failing_appends():
+        await client.fs.release(fh)
     assert "lines lost when the file was closed" in client.client.reports
 
 

@@ -16,6 +16,7 @@ import trio.testing
 from tests.doubles.mount_client import APPEND, mounted, refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
+from tests.fusefs.remote.conftest import killed_in_write
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.processes.signals import Look
@@ -220,18 +221,8 @@ async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, 
 
 
 @pytest.fixture
-def ending() -> set[int]:
-    """The process IDs of programs that have a pending signal."""
-    return set()
-
-
-@pytest.fixture
-async def two(engine: StallingEngine, ending: set[int]) -> AsyncIterator[tuple[Program, Program]]:
+async def two(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIterator[tuple[Program, Program]]:
     """Two programs on one mount."""
-
-    def look(pid: int) -> Look:
-        return Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
-
     async with mounted(engine, None, look=look) as client:
         yield Program(client, 1), Program(client, 2)
 
@@ -273,15 +264,7 @@ async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
     first, second = two
     fh = await first.open("orders/0/log", APPEND)
     engine.line.stall()
-
-    async def write() -> None:
-        with refused("EINTR"):
-            await first.fs.write(fh, b"d\n")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(write)
-        await trio.testing.wait_all_tasks_blocked()
-        ending.add(1)
+    await killed_in_write(first, fh, b"d\n", ending)
     engine.line.go_on()
     for call in (lambda: first.fs.write(fh, b"e\n"), lambda: first.fs.fsync(fh)):
         with refused("EIO") as refusal:
