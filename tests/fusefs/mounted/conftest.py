@@ -143,9 +143,18 @@ class Mount:
     def status(self) -> str:
         return (self.path / "@status").read_text()
 
+    def shown(self, name: str) -> str:
+        """Return the word after `name` in `@status`."""
+        return next(line.split()[1] for line in self.status.splitlines() if line.startswith(f"{name} "))
+
     def bash(self, script: str, **names: object) -> subprocess.CompletedProcess[str]:
         """Run a shell script in the mount's directory, without input and with a time limit."""
         return shell("bash", script, self.path, **names)
+
+
+def status(directory: Path) -> dict[str, str]:
+    """Return the values in the file `status` of a directory, by name."""
+    return dict(line.split(" ", 1) for line in (directory / "status").read_text().splitlines())
 
 
 def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import Mount, status
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.model import Offset, Record, Timestamp
@@ -120,16 +120,12 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
 
 def test_status_tells_of_compaction(mount, topic):
     """A partition's status shows the first dirty offset, the cleanable ratio and the last flush."""
-    status = topic / "0" / "status"
-    assert "cleanable_ratio" not in status.read_text()
+    partition = topic / "0"
+    assert "cleanable_ratio" not in status(partition)
     compact(mount, topic)
-
-    def lines() -> dict[str, str]:
-        return dict(line.split(" ", 1) for line in status.read_text().splitlines())
-
-    wait_until(lambda: lines().get("cleanable_ratio") == "0.00", "nothing is left to clean")
-    assert int(lines()["first_dirty_offset"]) > LAST - 10
-    assert lines()["last_flush"].endswith("Z")
+    wait_until(lambda: status(partition).get("cleanable_ratio") == "0.00", "nothing is left to clean")
+    assert int(status(partition)["first_dirty_offset"]) > LAST - 10
+    assert status(partition)["last_flush"].endswith("Z")
 
 
 def test_segments_shows_the_rewritten_files(mount, topic):

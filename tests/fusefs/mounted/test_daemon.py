@@ -37,16 +37,12 @@ def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess("mount", done.status, done.output.decode(), done.errors.decode())
 
 
-def daemon_pid(mount: Mount) -> int:
-    return int(next(line for line in mount.status.splitlines() if line.startswith("pid ")).split(" ")[1])
-
-
 @pytest.fixture
 def background(unmounted: Mount) -> Iterator[Mount]:
     """A mount that is served in the background."""
     result = serve(unmounted)
     assert (0, "", "") == (result.returncode, result.stdout, result.stderr)
-    pid = daemon_pid(unmounted)
+    pid = int(unmounted.shown("pid"))
     try:
         yield unmounted
     finally:
@@ -57,7 +53,7 @@ def background(unmounted: Mount) -> Iterator[Mount]:
 
 def test_the_command_returns_once_the_mount_stands(background: Mount):
     """The command returns when the mount is ready; its daemon has no terminal and has a session of its own."""
-    pid = daemon_pid(background)
+    pid = int(background.shown("pid"))
     background.bash("mkdir a; echo x >> a/0/log")
 
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
@@ -114,7 +110,8 @@ def test_a_second_mount_prints_the_pid_of_the_owner(background: Mount, tmp_path:
     result = serve(background, mountpoint=str(other))
 
     assert 1 == result.returncode
-    assert f"in use by process {daemon_pid(background)}, the mount at {background.path}; " in result.stderr
+    owner = f"in use by process {background.shown('pid')}, the mount at {background.path}; "
+    assert owner in result.stderr
     assert result.stderr.startswith("topicfs: ")
     assert 1 == len(result.stderr.splitlines())
 

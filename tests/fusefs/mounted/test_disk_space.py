@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import Mount, status
 
 pytestmark = pytest.mark.fuse
 
@@ -122,11 +122,7 @@ def test_a_deleted_segment_is_freed_when_its_reader_closes_it(mount, topic):
 
 def test_deleting_records_gives_room_back(mount, topic):
     """Deleting records through `start` frees their segments."""
-    end = int(
-        next(line for line in (topic / "0" / "status").read_text().splitlines() if "log_end" in line).split()[
-            1
-        ]
-    )
+    end = int(status(topic / "0")["log_end_offset"])
     (topic / "0" / "start").write_text(f"{end - 1}\n")
     wait_until(lambda: few_are_left(mount), "the records are deleted")
     wait_until(lambda: not deleted_files(mount), "deleted segments are closed")

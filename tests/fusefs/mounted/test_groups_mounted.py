@@ -16,15 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.fusefs.mounted.conftest import Mount, running
+from tests.fusefs.mounted.conftest import Mount, running, status
 
 pytestmark = pytest.mark.fuse
 
 MEMBER = re.compile(r"^member \S+ reader (.*) topics \S+ partitions (\S+)$", re.MULTILINE)
-
-
-def status(group: Path) -> dict[str, str]:
-    return dict(line.split(" ", 1) for line in (group / "status").read_text().splitlines())
 
 
 def readers(group: Path) -> dict[str, list[str]]:

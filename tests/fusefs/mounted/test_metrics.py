@@ -35,11 +35,6 @@ def scraped(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def address(mount: Mount) -> str:
-    """Return the address of the metrics server from `@status`."""
-    return next(line.split()[1] for line in mount.status.splitlines() if line.startswith("metrics "))
-
-
 def answered(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as answer:
         return answer.read().decode()
@@ -86,7 +81,7 @@ def test_prometheus_gets_the_text_of_the_metrics_file(unmounted: Mount):
     """With port 0, the server listens on a free port of the loopback interface, and serves the text of `@metrics`."""
     unmounted.start(metrics="0")
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
-    url = address(unmounted)
+    url = unmounted.shown("metrics")
     assert url.startswith("http://127.0.0.1:")
     over_http = scraped(answered(url))
     assert 1 == over_http["topicfs_appended_records_total", "orders"]
@@ -100,7 +95,7 @@ def test_promtool_finds_nothing(unmounted: Mount):
     unmounted.bash(
         r"""mkdir orders a.b_c-d; echo one >> orders/0/log; mkdir "@groups/a\"b\\c{}='"; cat orders/0/0 orders/0/7; :"""
     )
-    for text in (answered(address(unmounted)), (unmounted.path / "@metrics").read_text()):
+    for text in (answered(unmounted.shown("metrics")), (unmounted.path / "@metrics").read_text()):
         done = subprocess.run(
             ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
@@ -126,7 +121,7 @@ def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
     """After a daemon was killed, the next daemon can use the port immediately, and counts the recovered logs."""
     unmounted.start(metrics=str(port := reserve_ports(1)[0]))
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
-    url = address(unmounted)
+    url = unmounted.shown("metrics")
     with socket.create_connection(("127.0.0.1", port)):
         answered(url)
         unmounted.kill()
@@ -141,7 +136,7 @@ def test_scrapes_do_not_hold_up_the_end(unmounted: Mount):
     """Neither running scrapes nor a silent connection delays the end of a mount."""
     unmounted.start(metrics="0")
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
-    url, ended = address(unmounted), threading.Event()
+    url, ended = unmounted.shown("metrics"), threading.Event()
     port = int(url.rpartition(":")[2].partition("/")[0])
 
     def scrape(_: int) -> int:

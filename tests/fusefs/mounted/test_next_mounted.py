@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount, running
-from tests.fusefs.mounted.test_groups_mounted import fill, groups, is_stable, status
+from tests.fusefs.mounted.conftest import Mount, running, status
+from tests.fusefs.mounted.test_groups_mounted import fill, groups, is_stable
 
 pytestmark = pytest.mark.fuse
 

@@ -15,14 +15,13 @@ import pytest
 
 from tests.doubles.forks import COMMAND, FORKS, Forked
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount
+from tests.fusefs.mounted.conftest import Mount, status
 
 pytestmark = pytest.mark.fuse
 
 
-def status(mount: Mount) -> dict[str, str]:
-    lines = (mount.path / "@queues/q/status").read_text().splitlines()
-    return dict(line.split(" ", 1) for line in lines)
+def queue_status(mount: Mount) -> dict[str, str]:
+    return status(mount.path / "@queues/q")
 
 
 TAKERS = """
@@ -83,7 +82,7 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
         start_new_session=True,
     )
     try:
-        wait_until(lambda: status(mount).get("in_flight") == "3", "the shell holds three records")
+        wait_until(lambda: queue_status(mount).get("in_flight") == "3", "the shell holds three records")
         ran = mount.bash(
             "cd @queues/q/orders/in-flight && ls && cat orders-0-1 && rm orders-0-0 && mv orders-0-1 .. && ls"
         )
@@ -91,7 +90,7 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.wait(TIMEOUT_SECONDS)
-    wait_until(lambda: status(mount)["in_flight"] == "0", "the records are released")
+    wait_until(lambda: queue_status(mount)["in_flight"] == "0", "the records are released")
     again = mount.bash("exec 3<> @queues/q/orders/take; head -c 2 <&3; head -c 2 <&3")
 
     assert {"2", "3"} == set(again.stdout.split())
@@ -197,7 +196,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
             os.killpg(workers[victim].pid, signal.SIGKILL)
             workers[victim].wait()
             workers[victim] = start()
-        wait_until(lambda: status(mount)["lag"] == "0", "all records are done", timeout_seconds=200)
+        wait_until(lambda: queue_status(mount)["lag"] == "0", "all records are done", timeout_seconds=200)
     finally:
         for worker in workers:
             if worker.poll() is None:
@@ -221,7 +220,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
     worker = FORKS.start(COMMAND, *words)
     try:
         wait_until(lambda: len(done.read_text().split()) == 3, "three records are done")
-        wait_until(lambda: status(mount)["lag"] == "0", "the three records are accepted")
+        wait_until(lambda: queue_status(mount)["lag"] == "0", "the three records are accepted")
         end(mount)
         mount.start()
         mount.bash("seq 4 6 >> orders/0/log")

@@ -13,17 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.fusefs.mounted.conftest import Mount, running
+from tests.fusefs.mounted.conftest import Mount, running, status
 
 pytestmark = pytest.mark.fuse
 
 
 piped = partial(running, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def waiting_reads(mount: Mount) -> int:
-    line = next(line for line in mount.status.splitlines() if line.startswith("waiting_reads "))
-    return int(line.split(" ")[1])
 
 
 def followed(process: subprocess.Popen[bytes]) -> int:
@@ -43,7 +38,7 @@ def wait_for(mount: Mount, *processes: subprocess.Popen[bytes], count: int = 1) 
     """
     wait_until(
         lambda: (
-            waiting_reads(mount) == count * len(processes)
+            int(mount.shown("waiting_reads")) == count * len(processes)
             and all(followed(one) >= count for one in processes)
         ),
         "the reads of all scripts wait",
@@ -111,7 +106,7 @@ def test_a_signal_ends_a_waiting_program(
         process.wait(TIMEOUT_SECONDS)
         os.set_blocking(process.stderr.fileno(), False)
         assert b"nterrupted" not in (process.stderr.read() or b"")
-    wait_until(lambda: waiting_reads(shared_mount) == 0, "no read waits")
+    wait_until(lambda: shared_mount.shown("waiting_reads") == "0", "no read waits")
 
 
 @pytest.mark.parametrize("reader", ["sed -u", "bash read"])
@@ -145,7 +140,7 @@ def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount:
         assert "" == shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr
         append(topic / "0", "now\n")
         readers.wait(TIMEOUT_SECONDS)
-    wait_until(lambda: waiting_reads(shared_mount) == 0, "no read waits")
+    wait_until(lambda: shared_mount.shown("waiting_reads") == "0", "no read waits")
 
 
 def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
@@ -222,12 +217,9 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
             tail.terminate()
             tail.wait(TIMEOUT_SECONDS)
 
-    def status() -> dict[str, str]:
-        return dict(line.split(" ", 1) for line in (log.parent / "status").read_text().splitlines())
-
     assert numbers(seen) == list(range(total + 1))
-    assert int(status()["segments"]) > 1
+    assert int(status(log.parent)["segments"]) > 1
     if removal:
-        wait_until(lambda: int(status()["log_start_offset"]) > 0, "retention has deleted segments")
+        wait_until(lambda: int(status(log.parent)["log_start_offset"]) > 0, "retention has deleted segments")
     else:
-        assert "0" == status()["log_start_offset"]
+        assert "0" == status(log.parent)["log_start_offset"]
