@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.records import batch
 from topicfs.fusefs.errors import FileError
 from topicfs.replication import open_engine
@@ -41,10 +41,17 @@ async def client(tmp_path: Path) -> AsyncIterator[MountClient]:
     engine.close()
 
 
+def with_attributes(data: bytearray, bits: int) -> bytearray:
+    """Set the attribute bits of a batch, and correct its checksum."""
+    data[21:23] = bits.to_bytes(2, "big")
+    seal(data, 0, len(data))
+    return data
+
+
 async def produce(client: MountClient, data: bytearray) -> None:
     """Write one batch as `cat >> log.batch` does; check that a refusal has an errno of REFUSED, and a reason."""
     try:
-        await client.append("t/0/log.batch", bytes(data), APPEND)
+        await client.append("t/0/log.batch", data)
     except FileError as error:
         assert error.number in REFUSED, f"{errno.errorcode[error.number]}: {error.reason}"
         assert error.reason
@@ -75,25 +82,17 @@ async def test_a_transactions_batch_with_bits_without_a_meaning_is_refused(clien
     """
     await client.mkdir("t")
     for bits in (1 << bit for bit in range(7, 16)):
-        data = batch(b"a", stamp=STAMPS["transaction"])
-        data[21:23] = (bits | 16).to_bytes(2, "big")
-        seal(data, 0, len(data))
+        data = with_attributes(batch(b"a", stamp=STAMPS["transaction"]), bits | 16)
         with refused("EINVAL"):
-            await client.append("t/0/log.batch", bytes(data), APPEND)
-    plain = batch(b"a")
-    plain[21:23] = (1 << 15).to_bytes(2, "big")
-    seal(plain, 0, len(plain))
-    await client.append("t/0/log.batch", bytes(plain), APPEND)
+            await client.append("t/0/log.batch", data)
+    await client.append("t/0/log.batch", with_attributes(batch(b"a"), 1 << 15))
     assert b"a\n" == await client.cat("t/0/log")
 
 
 async def test_a_topic_that_stamps_its_own_time_keeps_every_bit(client: MountClient) -> None:
     """A topic with LogAppendTime sets the timestamp type, and keeps the highest attribute bit."""
     client.engine.create_topic("t", overrides={"message.timestamp.type": "LogAppendTime"})
-    data = batch(b"a")
-    data[21:23] = (1 << 15).to_bytes(2, "big")
-    seal(data, 0, len(data))
-    await client.append("t/0/log.batch", bytes(data), APPEND)
+    await client.append("t/0/log.batch", with_attributes(batch(b"a"), 1 << 15))
     stored = await client.cat("t/0/log.batch")
     assert 1 << 15 | 1 << 3 == int.from_bytes(stored[21:23], "big")
 
@@ -104,8 +103,6 @@ async def test_attributes_of_any_kind_are_no_surprise(client: MountClient, bits:
     await client.mkdir("t")
     for name in ("plain", "producer"):
         data = batch(b"a", b"b", timestamp=1_700_000_000_000, stamp=STAMPS[name])
-        data[21:23] = bits.to_bytes(2, "big")
-        seal(data, 0, len(data))
-        await produce(client, data)
+        await produce(client, with_attributes(data, bits))
         await client.cat("t/0/log.json")
     assert [] == [record.getMessage() for record in caplog.records if record.exc_info]

@@ -110,14 +110,12 @@ async def test_reopening_makes_the_nodes_of_files_stale_but_not_the_directory(or
 
 async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
     """In a read-only mount, writing `online` fails with EROFS."""
-    engine = open_engine(tmp_path / "data")
-    engine.create_topic("orders")
-    engine.close()
-    reading = open_engine(tmp_path / "data", read_only=True)
-    async with mounted(reading, tmp_path) as client:
-        with refused("EROFS"):
-            await client.append("orders/0/state", b"online\n")
-    reading.close()
+    with closing(open_engine(tmp_path / "data")) as engine:
+        engine.create_topic("orders")
+    with closing(open_engine(tmp_path / "data", read_only=True)) as reading:
+        async with mounted(reading, tmp_path) as client:
+            with refused("EROFS"):
+                await client.append("orders/0/state", b"online\n")
 
 
 async def test_the_log_of_an_offline_partition_is_not_shown_as_empty(tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -273,34 +274,27 @@ async def test_a_name_forges_no_line_of_the_daemons_status(orders: MountClient):
 async def test_a_directorys_name_forges_no_line_of_a_status(tmp_path: Path):
     """Newlines in a directory's name are escaped in the status of a partition."""
     directory = tmp_path / FORGED
-    engine = open_engine(directory)
-    try:
+    with closing(open_engine(directory)) as engine:
         async with mounted(engine, directory) as client:
             await client.mkdir("orders")
             status = (await client.cat("orders/0/status")).decode()
             assert status.count("\n") == len(status.splitlines())
             assert f"directory {tmp_path}/{ESCAPED}/orders-0" == status.splitlines()[-1]
-    finally:
-        engine.close()
 
 
 async def test_a_setting_forges_no_other(tmp_path: Path):
     """Newlines in settings that were edited by hand are escaped, so that `config` shows one setting per line."""
     directory = tmp_path / "data"
-    engine = open_engine(directory)
-    engine.create_topic("orders", overrides={"cleanup.policy": "compact,\ndelete"})
-    engine.close()
+    with closing(open_engine(directory)) as engine:
+        engine.create_topic("orders", overrides={"cleanup.policy": "compact,\ndelete"})
     settings = directory / "topicfs.topics"
     settings.write_text(settings.read_text().replace('"cleanup.policy"', r'"x\nretention.ms"'))
-    engine = open_engine(directory)
-    try:
+    with closing(open_engine(directory)) as engine:
         async with mounted(engine, directory) as client:
             lines = (await client.cat("orders/config")).decode().splitlines()
             assert [r"retention.ms=-1", r"x\nretention.ms=compact,\ndelete"] == [
                 line for line in lines if not line.startswith("#")
             ]
-    finally:
-        engine.close()
 
 
 async def test_the_size_of_an_open_text_does_not_change(
