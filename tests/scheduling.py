@@ -92,7 +92,6 @@ SECONDS = {
     "tests/storage/manager/test_kills.py": 25,
     "tests/fusefs/files/test_log_batch_headers.py": 20,
     "tests/fusefs/mounted/test_groups_mounted.py": 20,
-    "tests/fusefs/mounted/test_metrics.py": 20,
     "tests/fusefs/mounted/test_next_mounted.py": 20,
     "tests/fusefs/mounted/test_queues_mounted.py": 20,
     "tests/fuzz/test_fuzz_requests.py": 20,
