@@ -29,7 +29,6 @@ from topicfs.protocol.messages import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
-from topicfs.protocol.notation import Api
 from topicfs.protocol.transaction_messages import LIST_TRANSACTIONS
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.headers import Codec
@@ -68,18 +67,11 @@ def both(broker: Any, served: Any) -> Iterator[tuple[RawClient, RawClient]]:
         client.close()
 
 
-def same(both: tuple[RawClient, RawClient], ask: Callable[[RawClient], Any]) -> Any:
-    """Send a request to both servers and return their common answer; raises AssertionError if the answers differ."""
-    theirs, ours = (shown(ask(client)) for client in both)
+def same(both: tuple[RawClient, RawClient], ask: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+    """Call `ask` with a client of each server and the arguments, and return the common answer of both servers."""
+    theirs, ours = (shown(ask(client, *arguments, **how)) for client in both)
     assert [] == list(differences(theirs, ours))
     return ours
-
-
-def same_answer(
-    both: tuple[RawClient, RawClient], api: Api, values: dict[str, Any], version: int | None = None
-) -> Any:
-    """Send the same request to both servers, and return their common answer."""
-    return same(both, lambda client: client.ask(api, values, version))
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
@@ -98,7 +90,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
     """Create topics on both servers, compare the answers, and wait until the broker leads the topics."""
     topics = [{"name": name, **ALONE, **how} for name in names]
     asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-    answer = same_answer(both, CREATE_TOPICS, asked)
+    answer = same(both, RawClient.ask, CREATE_TOPICS, asked)
     for one in answer["topics"]:
         if not one["errorCode"]:
             count = one["numPartitions"]
@@ -128,7 +120,7 @@ def test_metadata_in_every_version(both: Any, version: int) -> None:
     asked: dict[str, Any] = {"topics": names, "allowAutoTopicCreation": False}
     if version < 4:
         asked["topics"] = names[:1]  # Metadata for the missing names would create their topics.
-    same_answer(both, METADATA, {**asked, "includeTopicAuthorizedOperations": version > 8}, version)
+    same(both, RawClient.ask, METADATA, {**asked, "includeTopicAuthorizedOperations": version > 8}, version)
 
 
 def test_metadata_by_ids(both: Any) -> None:
@@ -177,7 +169,7 @@ def test_adding_partitions(both: Any) -> None:
     ):
         topics = [{"name": name, "count": count, "assignments": assignments}]
         asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-        same_answer(both, CREATE_PARTITIONS, asked)
+        same(both, RawClient.ask, CREATE_PARTITIONS, asked)
 
 
 def test_deleting_topics(both: Any) -> None:
@@ -189,7 +181,7 @@ def test_deleting_topics(both: Any) -> None:
         topics = [{"name": None, "topicId": unique}, {"name": None, "topicId": UUID(int=99)}]
         return client.ask(DELETE_TOPICS, {"topics": topics, "timeoutMs": 30_000}, 6)
 
-    same_answer(both, DELETE_TOPICS, {"topicNames": ["gone-1", "missing"], "timeoutMs": 30_000}, 5)
+    same(both, RawClient.ask, DELETE_TOPICS, {"topicNames": ["gone-1", "missing"], "timeoutMs": 30_000}, 5)
     same(both, by_id)
 
 
@@ -206,16 +198,14 @@ def test_producing_in_every_version(both: Any, version: int) -> None:
     create(both, name)
     if version < 13:
         for acks in (-1, 1, 2):
-            same(
-                both, lambda client, acks=acks: client.produce(name, batch(b"a"), acks=acks, version=version)
-            )
-        same(both, lambda client: client.produce(name, batch(b"a"), index=5, version=version))
-        same(both, lambda client: client.produce("missing", batch(b"a"), version=version))
+            same(both, RawClient.produce, name, batch(b"a"), acks=acks, version=version)
+        same(both, RawClient.produce, name, batch(b"a"), index=5, version=version)
+        same(both, RawClient.produce, "missing", batch(b"a"), version=version)
         for codec in Codec:
             packed = compress_batches(batch(b"a" * 100), codec, level=None, max_batch_bytes=1 << 20) or batch(
                 b"b"
             )
-            same(both, lambda client, packed=packed: client.produce(name, packed, version=version))
+            same(both, RawClient.produce, name, packed, version=version)
         return
 
     def by_id(client: RawClient) -> Any:
@@ -247,10 +237,10 @@ def test_batches_that_are_refused(both: Any) -> None:
         batch(b"a" * 2000),
         b"\0" * 70,
     ):
-        same(both, lambda client, records=records: client.produce("refusing", records))
-    same(both, lambda client: client.produce("keyed", batch(b"a", b"b")))
-    same(both, lambda client: client.produce("late", batch(b"a", time=2**42)))
-    same(both, lambda client: client.produce("__consumer_offsets", batch(b"a")))
+        same(both, RawClient.produce, "refusing", records)
+    same(both, RawClient.produce, "keyed", batch(b"a", b"b"))
+    same(both, RawClient.produce, "late", batch(b"a", time=2**42))
+    same(both, RawClient.produce, "__consumer_offsets", batch(b"a"))
 
 
 def test_idempotent_producers(both: Any) -> None:
@@ -260,8 +250,8 @@ def test_idempotent_producers(both: Any) -> None:
         (0, 0), (0, 1), (0, 1), (0, 3), (0, 2), (1, 5), (1, 0), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5),
         (1, 6), (1, 0), (1, 6), (-1, 7), (1, -1),
     ):  # fmt: skip
-        same(both, lambda client, e=epoch, s=sequence: client.produce("numbered", numbered(5000, e, s, b"a")))
-    same(both, lambda client: client.produce("numbered", numbered(6000, 0, 17, b"a")))
+        same(both, RawClient.produce, "numbered", numbered(5000, epoch, sequence, b"a"))
+    same(both, RawClient.produce, "numbered", numbered(6000, 0, 17, b"a"))
     for values in ({}, {"producerId": 5, "producerEpoch": -1}, {"producerId": -1, "producerEpoch": 3}):
         full = {
             "transactionalId": None,
@@ -287,32 +277,24 @@ def test_fetching_in_every_version(both: Any, version: int) -> None:
     name = f"fetched-{version}"
     create(both, name)
     for value in (b"a", b"b" * 50, b"c"):
-        same(both, lambda client, value=value: client.produce(name, batch(value)))
+        same(both, RawClient.produce, name, batch(value))
     for offset in (0, 1, 2, 3, 4, -1, 2**63 - 1):
         for isolation in (0, 1):
-            same(
-                both,
-                lambda client, o=offset, i=isolation: client.fetch(
-                    name, o, version=version, isolationLevel=i
-                ),
-            )
-    same(both, lambda client: client.fetch("missing", version=version))
+            same(both, RawClient.fetch, name, offset, version=version, isolationLevel=isolation)
+    same(both, RawClient.fetch, "missing", version=version)
     if version >= 9:
         for epoch in (0, 1, 5):
-            same(
-                both,
-                lambda client, epoch=epoch: client.fetch(name, version=version, currentLeaderEpoch=epoch),
-            )
+            same(both, RawClient.fetch, name, version=version, currentLeaderEpoch=epoch)
 
 
 def test_bounds_of_a_fetch(both: Any) -> None:
     """Fetch returns the first batch whole, however small the request's limits are."""
     create(both, "bounded")
     for _ in range(3):
-        same(both, lambda client: client.produce("bounded", batch(b"v" * 1000)))
+        same(both, RawClient.produce, "bounded", batch(b"v" * 1000))
     for most in (0, 1, 1069):
-        same(both, lambda client, most=most: client.fetch("bounded", partitionMaxBytes=most))
-        same(both, lambda client, most=most: client.fetch("bounded", maxBytes=most))
+        same(both, RawClient.fetch, "bounded", partitionMaxBytes=most)
+        same(both, RawClient.fetch, "bounded", maxBytes=most)
 
 
 def test_a_fetch_session(both: Any) -> None:
@@ -345,17 +327,17 @@ def test_a_fetch_session(both: Any) -> None:
             ids[id(client)] = found["sessionId"]
         return {"answer": found, "known": found["sessionId"] == ids.get(id(client))}
 
-    same(both, lambda client: ask(client, 0, offset=0))
-    same(both, lambda client: ask(client, 1))
-    same(both, lambda client: client.produce("session", batch(b"a")))
-    same(both, lambda client: ask(client, 2))
-    same(both, lambda client: ask(client, 3, offset=1))
-    same(both, lambda client: ask(client, 4, offset=1, version=12))
-    same(both, lambda client: ask(client, 4, version=12))
-    same(both, lambda client: ask(client, 4, offset=99))
-    same(both, lambda client: ask(client, 5))
-    same(both, lambda client: ask(client, 6, forget=True))
-    same(both, lambda client: ask(client, 9))
+    same(both, ask, 0, offset=0)
+    same(both, ask, 1)
+    same(both, RawClient.produce, "session", batch(b"a"))
+    same(both, ask, 2)
+    same(both, ask, 3, offset=1)
+    same(both, ask, 4, offset=1, version=12)
+    same(both, ask, 4, version=12)
+    same(both, ask, 4, offset=99)
+    same(both, ask, 5)
+    same(both, ask, 6, forget=True)
+    same(both, ask, 9)
     same(both, lambda client: ask(client, 7, session=12345)["answer"])
     same(both, lambda client: ask(client, -1, offset=0)["answer"])
 
@@ -364,7 +346,7 @@ def test_unknown_ids_in_a_fetch(both: Any) -> None:
     """Answers to a Fetch with an unknown topic id agree."""
     asked = fetching("x")
     asked["topics"][0]["topicId"] = UUID(int=97)
-    same_answer(both, FETCH, asked, 16)
+    same(both, RawClient.ask, FETCH, asked, 16)
 
 
 @pytest.mark.parametrize("version", LIST_OFFSETS.request.versions)
@@ -383,14 +365,14 @@ def test_listing_offsets_in_every_version(both: Any, version: int) -> None:
     times = [-1, -2, 0, 1500, 5000]
     times += [time for time, first in ((-3, 7), (-4, 8), (-5, 9)) if version >= first]
     for time in times:
-        same(both, lambda client, time=time: ask(client, time))
+        same(both, ask, time)
     for value in (1000, 3000, 2000):
-        same(both, lambda client, value=value: client.produce(name, batch(b"a", time=value)))
+        same(both, RawClient.produce, name, batch(b"a", time=value))
     for time in times:
-        same(both, lambda client, time=time: ask(client, time))
-    same(both, lambda client: ask(client, -1, "missing"))
+        same(both, ask, time)
+    same(both, ask, -1, "missing")
     if version >= 4:
-        same(both, lambda client: ask(client, -1, currentLeaderEpoch=5))
+        same(both, ask, -1, currentLeaderEpoch=5)
 
 
 @pytest.mark.parametrize("version", OFFSET_FOR_LEADER_EPOCH.request.versions)
@@ -407,10 +389,10 @@ def test_ends_of_epochs(both: Any, version: int) -> None:
             version,
         )
 
-    same(both, lambda client: client.produce(name, batch(b"a", b"b")))
+    same(both, RawClient.produce, name, batch(b"a", b"b"))
     for epoch, current in ((0, -1), (1, -1), (-1, -1), (0, 0), (0, 4)):
-        same(both, lambda client, e=epoch, c=current: ask(client, e, c))
-    same(both, lambda client: ask(client, 0, topic="missing"))
+        same(both, ask, epoch, current)
+    same(both, ask, 0, topic="missing")
 
 
 def test_deleting_records(both: Any) -> None:
@@ -418,7 +400,7 @@ def test_deleting_records(both: Any) -> None:
     create(both, "deleting")
     create(both, "compacted", configs=[{"name": "cleanup.policy", "value": "compact"}])
     for _ in range(4):
-        same(both, lambda client: client.produce("deleting", batch(b"a")))
+        same(both, RawClient.produce, "deleting", batch(b"a"))
 
     def ask(client: RawClient, topic: str, offset: int) -> Any:
         partitions = [{"partitionIndex": 0, "offset": offset}]
@@ -427,10 +409,10 @@ def test_deleting_records(both: Any) -> None:
         )
 
     for offset in (2, 1, -1, 9, -2):
-        same(both, lambda client, offset=offset: ask(client, "deleting", offset))
-    same(both, lambda client: client.fetch("deleting", 0))
-    same(both, lambda client: ask(client, "compacted", 0))
-    same(both, lambda client: ask(client, "missing", 0))
+        same(both, ask, "deleting", offset)
+    same(both, RawClient.fetch, "deleting", 0)
+    same(both, ask, "compacted", 0)
+    same(both, ask, "missing", 0)
 
 
 def test_altering_settings(both: Any) -> None:
@@ -451,8 +433,8 @@ def test_altering_settings(both: Any) -> None:
         [("cleanup.policy", 3, "delete")], [("retention.ms", 2, "5")], [("retention.ms", 0, "many")],
         [("no.such", 0, "1")], [("retention.ms", 0, None)], [("retention.ms", 0, "1"), ("retention.ms", 1, None)],
     ):  # fmt: skip
-        same(both, lambda client, changes=changes: ask(client, *changes))
-    same(both, lambda client: ask(client, ("retention.ms", 0, "1"), topic="missing"))
+        same(both, ask, *changes)
+    same(both, ask, ("retention.ms", 0, "1"), topic="missing")
 
 
 @pytest.mark.parametrize("version", ALTER_CONFIGS.request.versions)
@@ -478,16 +460,16 @@ def test_replacing_settings(both: Any, version: int) -> None:
         wait_until(lambda: ours == overrides(both[0]), "the broker has the same overrides")
         return ours
 
-    same(both, lambda client: ask(client, ("segment.ms", "3"), only_check=True))
+    same(both, ask, ("segment.ms", "3"), only_check=True)
     assert {"retention.ms": "1", "segment.ms": "2"} == same_overrides()
     for values in (
         [("retention.ms", None)], [("retention.ms", "many")], [("no.such", "1")],
         [("retention.ms", "1"), ("retention.ms", "2")],
     ):  # fmt: skip
-        same(both, lambda client, values=values: ask(client, *values))
-    same(both, lambda client: ask(client, ("retention.ms", "1"), topic="missing"))
+        same(both, ask, *values)
+    same(both, ask, ("retention.ms", "1"), topic="missing")
     assert {"retention.ms": "1", "segment.ms": "2"} == same_overrides()
-    same(both, lambda client: ask(client, ("segment.ms", "3"), ("cleanup.policy", "compact")))
+    same(both, ask, ("segment.ms", "3"), ("cleanup.policy", "compact"))
     assert {"segment.ms": "3", "cleanup.policy": "compact"} == same_overrides()
     same(both, ask)
     assert {} == same_overrides()
@@ -502,7 +484,7 @@ def test_describing(both: Any) -> None:
                 "endpointType": kind,
                 "includeFencedBrokers": False,
             }
-            same_answer(both, DESCRIBE_CLUSTER, asked, version)
+            same(both, RawClient.ask, DESCRIBE_CLUSTER, asked, version)
     create(both, "many-1", "many-2", numPartitions=3, replicationFactor=1)
     cursor = None
     for _ in range(4):
@@ -511,7 +493,7 @@ def test_describing(both: Any) -> None:
             "responsePartitionLimit": 2,
             "cursor": cursor,
         }
-        cursor = same_answer(both, DESCRIBE_TOPIC_PARTITIONS, asked)["nextCursor"]
+        cursor = same(both, RawClient.ask, DESCRIBE_TOPIC_PARTITIONS, asked)["nextCursor"]
     assert cursor is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, Served
-from tests.listener.test_same_answers import both, create, differences, same, same_answer, shown  # noqa: F401 (`both` is a fixture)
+from tests.listener.test_same_answers import both, create, differences, same, shown  # noqa: F401 (`both` is a fixture)
 from topicfs.protocol.group_messages import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -57,7 +57,7 @@ def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  
 def test_find_coordinator(clients: Any, version: int) -> None:
     """FindCoordinator names the broker as a group's coordinator in every version."""
     values = {"key": "g", "keyType": 0, "coordinatorKeys": ["g", "h"]}
-    same_answer(clients, FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
+    same(clients, RawClient.ask, FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
 
 
 def joining(group: str, **how: Any) -> dict[str, Any]:
@@ -107,12 +107,12 @@ def test_the_life_of_a_member(clients: Any, version: int) -> None:
     assignments = lambda client: [{"memberId": own[id(client)], "assignment": b"all"}]  # noqa: E731
     synced = same(clients, lambda one: ask(one, SYNC_GROUP, assignments=assignments(one)))
     assert b"all" == synced["assignment"]
-    same(clients, lambda one: ask(one, HEARTBEAT))
-    same(clients, lambda one: ask(one, HEARTBEAT, generationId=7))
-    same(clients, lambda one: ask(one, SYNC_GROUP, assignments=[], generationId=7))
-    same(clients, lambda one: ask(one, LEAVE_GROUP))
-    same(clients, lambda one: ask(one, HEARTBEAT))
-    same(clients, lambda one: ask(one, LEAVE_GROUP))
+    same(clients, ask, HEARTBEAT)
+    same(clients, ask, HEARTBEAT, generationId=7)
+    same(clients, ask, SYNC_GROUP, assignments=[], generationId=7)
+    same(clients, ask, LEAVE_GROUP)
+    same(clients, ask, HEARTBEAT)
+    same(clients, ask, LEAVE_GROUP)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_life_of_a_member(clients: Any, version: int) -> None:
 def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any], version: int) -> None:
     """Refused joins get the same answers. Afterwards the group does not exist here; a broker may have kept it."""
     group = {"group": f"refused-{uuid4()}", **how}
-    same(clients, lambda one: join(one, version, **group))
+    same(clients, join, version, **group)
     assert {} == dict(served.engine.groups.listed())
 
 
@@ -182,11 +182,11 @@ def test_commits(clients: Any, version: int, generation: int) -> None:
             lambda one, which=which: fetch(one, group, topic, which, topic_id=ids[clients.index(one)]),
         )
         if which >= 2:
-            same(clients, lambda one, which=which: fetch(one, group, None, which))
-    same(clients, lambda one: fetch(one, "unknown", topic, 9))
-    same(clients, lambda one: delete_positions(one, group, topic))
-    same(clients, lambda one: fetch(one, group, None, 9))
-    same(clients, lambda one: delete_positions(one, "unknown", topic))
+            same(clients, fetch, group, None, which)
+    same(clients, fetch, "unknown", topic, 9)
+    same(clients, delete_positions, group, topic)
+    same(clients, fetch, group, None, 9)
+    same(clients, delete_positions, "unknown", topic)
 
 
 def version_topic(one: dict[str, Any], version: int) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def test_descriptions(clients: Any, version: int) -> None:
     """DescribeGroups agrees for a group that only has positions, and for a missing group."""
     group = group_with_a_position(clients, f"described-{version}")
     values = {"groups": [group, "unknown", ""], "includeAuthorizedOperations": True}
-    same_answer(clients, DESCRIBE_GROUPS, version_of(DESCRIBE_GROUPS, values, version), version)
+    same(clients, RawClient.ask, DESCRIBE_GROUPS, version_of(DESCRIBE_GROUPS, values, version), version)
 
 
 def group_with_a_position(clients: Any, topic: str) -> str:
@@ -238,7 +238,8 @@ def group_with_a_position(clients: Any, topic: str) -> str:
         {"partitionIndex": 0, "committedOffset": 0, "committedLeaderEpoch": -1, "committedMetadata": None}
     ]
     asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
-    same_answer(clients, OFFSET_COMMIT, {**asked, "topics": [{"name": topic, "partitions": partitions}]}, 9)
+    asked |= {"topics": [{"name": topic, "partitions": partitions}]}
+    same(clients, RawClient.ask, OFFSET_COMMIT, asked, 9)
     return group
 
 
@@ -259,4 +260,4 @@ def test_deletions(clients: Any, version: int) -> None:
     """DeleteGroups agrees for a group without members, and for a missing group."""
     group = group_with_a_position(clients, f"deleted-{version}")
     for _ in range(2):
-        same_answer(clients, DELETE_GROUPS, {"groupsNames": [group, ""]}, version)
+        same(clients, RawClient.ask, DELETE_GROUPS, {"groupsNames": [group, ""]}, version)
