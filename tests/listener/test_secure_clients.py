@@ -184,23 +184,25 @@ def test_certificates_of_clients(start: Any, certificates: Certificates) -> None
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_console_tools(
-    java: Any, secured: Served, certificates: Certificates, tmp_path: Path, mechanism: str
-) -> None:
-    """The Java console tools create topics, produce and consume over TLS with each mechanism."""
-    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-    config = tmp_path / "client.properties"
-    config.write_text(
-        f"security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location={certificates.authority}\n"
-        f"sasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common.security.{module} required "
-        'username="b=o,b: c" password="x";\n'
-    )
-    flags = ("--command-config", str(config))
+def test_console_tools(java: Any, secured: Served, certificates: Certificates, tmp_path: Path) -> None:
+    """The Java console tools create topics, produce and consume over TLS. Each of them uses another mechanism."""
+
+    def flags(mechanism: str) -> tuple[str, str]:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        config = tmp_path / f"{mechanism}.properties"
+        config.write_text(
+            "security.protocol=SASL_SSL\n"
+            f"ssl.truststore.type=PEM\nssl.truststore.location={certificates.authority}\n"
+            f"sasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common.security.{module} required "
+            'username="b=o,b: c" password="x";\n'
+        )
+        return "--command-config", str(config)
+
     create = ("--bootstrap-server", secured.address, "--create", "--topic", "t")
-    run_tool(java, "org.apache.kafka.tools.TopicCommand", *create, *flags)
-    console_produce(java, secured.address, "t", *flags, lines=LINES)
-    assert LINES == console_consume(java, secured.address, "t", *flags, count=len(LINES))
+    run_tool(java, "org.apache.kafka.tools.TopicCommand", *create, *flags("PLAIN"))
+    console_produce(java, secured.address, "t", *flags("SCRAM-SHA-256"), lines=LINES)
+    consumed = console_consume(java, secured.address, "t", *flags("SCRAM-SHA-512"), count=len(LINES))
+    assert LINES == consumed
 
 
 @pytest.fixture
