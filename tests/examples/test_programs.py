@@ -13,17 +13,17 @@ import pytest
 import topicfs
 
 ROOT = Path(__file__).parents[2]
-YESTERDAY = datetime.now(UTC).replace(hour=3, minute=30) - timedelta(days=1)
 
 
 @pytest.fixture
 def shop(tmp_path) -> Path:
     """A data directory whose topic `orders` has records with two keys, from yesterday and from last year."""
+    yesterday = datetime.now(UTC).replace(hour=3, minute=30) - timedelta(days=1)
     with topicfs.open(tmp_path / "data") as topics:
         orders = topics.create("orders", partitions=2, config={"retention.ms": "-1"})
-        orders.append(b'{"amount":10}', key=b"carl", timestamp=YESTERDAY - timedelta(days=365))
+        orders.append(b'{"amount":10}', key=b"carl", timestamp=yesterday - timedelta(days=365))
         for number, key in enumerate((b"anna", b"carl", b"anna", b"anna")):
-            orders.append(b'{"amount":%d}' % number, key=key, timestamp=YESTERDAY + timedelta(hours=number))
+            orders.append(b'{"amount":%d}' % number, key=key, timestamp=yesterday + timedelta(hours=number))
     return tmp_path / "data"
 
 
