@@ -58,8 +58,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
         first = self.partition.log_end_offset
         values = [bytes([97 + (first + number) % 26]) * size for number, size in enumerate(sizes)]
         self.partition.append(encode(records(values, timestamp=range(1000, 1000 + len(values)))))
-        last_segment = self.partition.memory_segments[-1]
-        self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
+        self._note_last_batch()
 
     @rule(kept=st.sets(st.integers(0, 9), max_size=4))
     def append_compacted(self, kept: set[int]) -> None:
@@ -70,11 +69,11 @@ class ViewsOfAPartition(RuleBasedStateMachine):
             if record.offset in kept
         ]
         self.partition.add_compacted(values, last_offset=first + 9)
-        last_segment = self.partition.memory_segments[-1]
-        self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
+        self._note_last_batch()
 
-    def _note(self, batch: bytes) -> None:
-        for columns in decode(batch):
+    def _note_last_batch(self) -> None:
+        segment = self.partition.memory_segments[-1]
+        for columns in decode(bytes(segment.data[segment.positions[-1] :])):
             for index, record in enumerate(columns):
                 rendered = {
                     form.suffix: form.render(
