@@ -136,7 +136,7 @@ def test_the_compiled_modules_are_plain_sources():
     """setup.py lists each compiled module once, and each has a `.py` source that imports cython for its types."""
     listed = compiled()
     assert len(set(listed)) == len(listed)
-    assert all("import cython" in (ROOT / source).read_text() for source in listed)
+    assert [] == [source for source in listed if "import cython" not in (ROOT / source).read_text()]
 
 
 def test_links_of_the_documents_lead_somewhere():
