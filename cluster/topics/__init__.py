@@ -1,1 +1,1 @@
-"""The known topics of a cluster: partitions with readers and producers, and the threads that keep them up to date."""
+"""The known topics of a cluster: partitions with readers and producers; `watch` asks the brokers for metadata."""
