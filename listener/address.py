@@ -38,8 +38,10 @@ def bound_socket(endpoint: Endpoint, *, any_address: bool, remedy: str) -> socke
     `any_address` allows an address that other machines can reach; otherwise the error ends with `remedy`. The host name
     is resolved once, because a second lookup could return another address than the one that was checked.
     """
+    # An IPv4 address is passed as bytes: to encode a text, Python would import tables of Unicode.
+    host_name: str | bytes = endpoint.host if endpoint.host.strip("0123456789.") else endpoint.host.encode()
     try:
-        found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host_name, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise ListenerError(f"{endpoint}: {reason_of(error)}") from None
     hosts = [(family, str(place[0])) for family, *_, place in found]

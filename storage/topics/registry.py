@@ -21,7 +21,6 @@ the meantime. Topics that were being created are an exception: their creation wa
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
@@ -77,6 +76,8 @@ class RegistryCopy(NamedTuple):
 
 def encode_registry(copy: RegistryCopy) -> bytes:
     """Return the file's bytes: readable JSON, with topics sorted by name."""
+    import json  # Here, because a server of a new directory starts without it.
+
     topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
     if copy.directories:
@@ -88,6 +89,8 @@ def encode_registry(copy: RegistryCopy) -> bytes:
 
 def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
     """Parse the file's bytes; ignore unknown fields, which a newer version wrote. Raises CorruptionError."""
+    import json
+
     try:
         content = json.loads(data)
         if content["version"] != VERSION:

@@ -114,6 +114,9 @@ def test_a_server_imports_what_it_needs(tmp_path):
     unneeded = {
         "ssl",
         "hmac",
+        "json",
+        "random",
+        "encodings.idna",
         "trio",
         "pyfuse3",
         "topicfs.coordination.groups",
