@@ -97,7 +97,7 @@ def _kcat(servers: Servers, directory: Path, size: int) -> Cases:
         return size / 1e6 / seconds_of(command)  # It ends only after all records.
 
     speed = units.MEGABYTES_A_SECOND
-    yield _case("kcat -P", speed, servers.each(produce), Goal(of=BROKER, target=0.5, floor=0.35))
+    yield _case("kcat -P", speed, servers.each(produce), Goal(of=BROKER, target=0.5, floor=0.37))
     yield _case("kcat -C", speed, servers.each(consume), Goal(of=BROKER, target=1.0, floor=0.4))
 
 
