@@ -102,8 +102,7 @@ def segment_settings(config: TopicConfig) -> SegmentSettings:
 
 
 def _random_below(limit: int) -> int:
-    from random import (
-        randrange,  # Few topics have a jitter, and the import takes a fiftieth of a server's start.
-    )
+    # Import only here: few topics have a jitter, and the import takes a fiftieth of a server's start.
+    from secrets import randbelow
 
-    return randrange(limit)  # noqa: S311 (no secret)
+    return randbelow(limit)

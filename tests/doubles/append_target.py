@@ -26,7 +26,7 @@ from topicfs.storage.model import Timestamp
 
 
 class MemoryTarget:
-    """An append target that keeps lines in a list. It refuses the line `bad`, and a test can make appends fail."""
+    """Keeps appended lines in a list. It refuses the line `bad`; a test can also make every append fail."""
 
     name = "orders/0/log"
 

@@ -21,5 +21,5 @@ def flip(file: Path, position: int, mask: int = 1) -> None:
 
 
 def flip_text(file: Path, text: bytes) -> None:
-    """Flip a bit in the first byte of `text`, wherever the file contains it."""
+    """Find `text` in the file, and flip a bit of its first byte there."""
     overwrite(file, file.read_bytes().index(text), bytes([text[0] ^ 1]))

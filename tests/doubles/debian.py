@@ -105,7 +105,7 @@ def _install(bare: Path, packages: Sequence[str], folder: Path) -> Path:
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"apt-get did not end in {TIMEOUT_SECONDS} seconds") from None
     if done.returncode:
-        raise UnavailableError(f"apt-get: {(done.stdout + done.stderr).splitlines()[-1:]}")
+        raise UnavailableError(f"apt-get cannot install {' '.join(packages)}: {done.stderr.strip()[-300:]}")
     return folder / "upper"
 
 

@@ -60,7 +60,7 @@ class PoweredReplicas(Replicated):
         return False
 
     def lose_power(self, end: End = End.POWER_LOSS) -> None:
-        """Keep on each disk the data that survives `end`."""
+        """Cut the power: each disk keeps only the data that survives `end`."""
         self.supply.steps_left = None
         for disk in self.disks.disks.values():
             end.of(disk)

@@ -130,7 +130,7 @@ NEAR_SPANS = {
 
 @pytest.mark.parametrize("text", [text for texts in NEAR_SPANS.values() for text in texts])
 def test_near_spellings_of_a_span_or_day_mean_nothing(text: str) -> None:
-    """In a span the longest unit comes first, and units are in lower case."""
+    """A duration such as 1d2h names its units from the longest to the shortest, in lower case."""
     with pytest.raises(TimeError, match="10m"):
         read(text)
 

@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def kept_if_failed() -> Iterator[Path]:
-    """Make a folder and print its path. Remove the folder after the block, unless the block fails."""
+    """Make a folder for the block and print its path. If the block fails, the folder stays."""
     folder = Path(tempfile.mkdtemp())
     say(f"in {folder}")
     yield folder

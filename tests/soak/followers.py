@@ -18,7 +18,7 @@ import tempfile
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -227,14 +227,14 @@ class Run:
         """
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
-        ways: tuple[Callable[[Follower, random.Random], object], ...]
+        ways: tuple[Callable[[Follower, random.Random], Awaitable[object]], ...]
         ways = (*[self.read_fast] * 3, self.read_slowly, self.read_seldom, self.poll, self.pass_by)
         way = ways[number % len(ways)]
         while True:
             follower = Follower(self.client, self.partition(topic), suffix)
             await follower.open(os.O_NONBLOCK if way in (self.poll, self.pass_by) else os.O_RDONLY)
             try:
-                await way(follower, chance)  # type: ignore[misc] # all of them are async
+                await way(follower, chance)
             except FileError as error:
                 assert error.number == errno.ESTALE
                 self.counts["overtaken"] += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Failure:
-    """A failure, and the steps of a seed that led to the failure."""
+    """A seed that failed: the steps up to the failure, and the error."""
 
     command: str
     """The words after `python -m tests.soak` that run the seed, without the numbers of the steps."""

@@ -9,5 +9,5 @@ from tests.doubles.group_coordinator import Coordination
 
 @pytest.fixture
 def all_() -> Coordination:
-    """A coordinator without groups, in memory."""
+    """A new group coordinator that has no groups yet and keeps its records in memory."""
     return Coordination()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.doubles.compacted_log import CompactedLog
@@ -86,7 +88,7 @@ def test_a_pass_that_ends_at_any_step(end: End, seed: int) -> None:
         log = filled(seed + steps)
         before, expected = {record.offset: record for record in visible(log)}, newest(log)
         end_offset = log.log.log_end_offset
-        died = log.dies(lambda: run(log), steps)  # noqa: B023
+        died = log.dies(partial(run, log), steps)
         where = f"after {steps} steps"
         end.of(log.disk)
         log.log, log.checkpoint = log.load(clean=False, recovery_point=end_offset), None

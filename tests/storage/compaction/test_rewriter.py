@@ -224,7 +224,7 @@ def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
 
 
 def test_the_append_time_stays():
-    """Row 135: with LogAppendTime the largest timestamp stays the append time."""
+    """Row 135: if a topic uses LogAppendTime, a rewritten batch keeps its append time as its largest timestamp."""
     before = encode([headed(0, b"gone", NOW), headed(1, b"stays", NOW + 5)])
     set_append_time(before, 0, NOW + 77)
     after = cleaned(before, newer=[b"gone"])

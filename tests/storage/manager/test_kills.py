@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
     for steps in every_step():
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
-        completed = not dies(disk, lambda: change(engine), steps)  # noqa: B023
+        completed = not dies(disk, partial(change, engine), steps)
         end.of(disk)
         reopened = engine_on(disk)
         state = state_of(reopened)
@@ -123,7 +123,7 @@ def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -
     for steps in every_step():
         disk = MortalDisk(seed=steps)
         populated(disk).close()
-        completed = not dies(disk, lambda: engine_on(disk), steps)  # noqa: B023
+        completed = not dies(disk, partial(engine_on, disk), steps)
         end.of(disk)
         engine = engine_on(disk)
         append_lines(engine.partition("kept", 0), "newest\n")
@@ -178,9 +178,9 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
     for last in (3, 7, 11, 16):
         disk = MortalDisk(seed=last)
         engine = populated(disk)
-        assert dies(disk, lambda: change(engine), last)  # noqa: B023
+        assert dies(disk, partial(change, engine), last)
         for steps in every_step():
-            if not dies(disk, lambda: engine_on(disk), steps):  # noqa: B023
+            if not dies(disk, partial(engine_on, disk), steps):
                 break
             end.of(disk)
         assert state_of(engine_on(disk)) in (before, after)

@@ -24,7 +24,7 @@ def stopped(count: int = 12, **settings) -> LogOnDisk:
 
 
 def of_epochs(epochs: dict[int, int]) -> LogOnDisk:
-    """Return a closed log with a batch of one record at each offset; `epochs` has the epoch of each batch."""
+    """Return a closed log. `epochs` maps the offset of each of its records to a leader epoch; each record is a batch."""
     on_disk = LogOnDisk()
     for offset, epoch in epochs.items():
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))

@@ -33,7 +33,7 @@ def with_segment(*offsets: int, tail: bytes = b"", **settings) -> LogOnDisk:
 
 
 def recovered(*offsets: int, tail: bytes = b"") -> LogOnDisk:
-    """Return the log of `with_segment` after its recovery."""
+    """Make the log with `with_segment`, kill its process, and return the recovered log."""
     on_disk = with_segment(*offsets, tail=tail)
     on_disk.kill()
     return on_disk

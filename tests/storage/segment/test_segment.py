@@ -95,7 +95,7 @@ def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset
     ],
 )
 def test_a_read_begins_with_the_batch_that_ends_at_or_after_the_offset(batches, offset, expected):
-    """Rows 2, 3 and 4: a read returns whole batches, or nothing if the segment ends before the offset."""
+    """Rows 2, 3 and 4: a read returns whole batches. From an offset at or after the segment's end it returns nothing."""
     one, size = OneSegment(), 0
     for first, count in batches:
         size = one.append(first, *[b"v"] * count)

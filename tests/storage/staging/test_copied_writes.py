@@ -97,7 +97,7 @@ def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, 
         two.engine.commit_staged_writes()
         assert list("abcde") == two.lines(), steps
         two.engine.close()
-        two.disk(number).steps_left = None  # type: ignore[attr-defined]
+        two.disk(number).steps_left = None
         two.open()
         two.engine.commit_staged_writes()
         two.engine.catch_up()
@@ -142,7 +142,7 @@ def test_a_directory_that_comes_back_does_not_begin_again_what_another_continued
                 two.engine.commit_staged_writes()
             completed = disk.steps_left != 0
             for number in (1, 2):
-                two.disk(number).steps_left = None  # type: ignore[attr-defined]
+                two.disk(number).steps_left = None
             two.open()
             found.add(tuple(two.lines()))
             two.engine.commit_staged_writes()
