@@ -57,16 +57,18 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
     """
     suite = release or own_release()
     if not packages:
-        return _kept(suite, packages, lambda folder: _bootstrap(suite, folder))
+        return _kept(suite, "", lambda folder: _bootstrap(suite, folder))
     bare = debian((), release)
-    return Path(f"{_kept(suite, packages, lambda folder: _install(bare, packages, folder))}:{bare}")
+    # A layer fits only the system on which it was made.
+    made_of = " ".join(sorted(packages)) + (bare / "var/lib/dpkg/status").read_text()
+    layer = _kept(f"layer-{suite}", made_of, lambda folder: _install(bare, packages, folder))
+    return Path(f"{layer}:{bare}")
 
 
-def _kept(suite: str, packages: Sequence[str], make: Callable[[Path], Path]) -> Path:
-    """Return the folder of the user's cache for these packages; `make` makes it, inside the folder that it gets."""
-    fingerprint = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
-    kind = "layer-" if packages else ""
-    folder = user_cache_path("topicfs") / f"{kind}{suite}-{platform.machine()}-{fingerprint}"
+def _kept(name: str, made_of: str, make: Callable[[Path], Path]) -> Path:
+    """Return a folder of the user's cache; `make` makes it, inside the folder that it gets."""
+    fingerprint = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    folder = user_cache_path("topicfs") / f"{name}-{platform.machine()}-{fingerprint}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
