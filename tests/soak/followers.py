@@ -12,6 +12,7 @@ import argparse
 import errno
 import hashlib
 import json
+import math
 import os
 import random
 import tempfile
@@ -54,8 +55,8 @@ class Appended:
     """Lines by offset."""
     aborted: set[int] = field(default_factory=set)
     """Offsets of records in aborted transactions, which no reader may see."""
-    ended: bool = False
-    """True after the last append."""
+    shown: Shown | None = None
+    """What readers see; None until the last append."""
 
     def add(self, base_offset: int, values: list[bytes]) -> range:
         """Add the lines of a batch; return the range of their offsets."""
@@ -75,6 +76,9 @@ class Shown:
 
     def text_from(self, offset: int) -> memoryview:
         return memoryview(self._text)[self._positions[bisect_left(self._offsets, offset)] :]
+
+    def size_from(self, offset: int) -> int:
+        return len(self._text) - self._positions[bisect_left(self._offsets, offset)]
 
 
 class Follower:
@@ -116,6 +120,10 @@ class Follower:
             data = b"".join(json.loads(line)["payload"].encode() + b"\n" for line in lines)
         self.digest.update(data)
         self.size += len(data)
+
+    def has_all(self, appended: Appended) -> bool:
+        """Return whether the last append was made, and all that readers see was read."""
+        return appended.shown is not None and self.size >= appended.shown.size_from(self.start_offset)
 
     def check(self, shown: Shown, *, whole: bool) -> None:
         """Compare what was read with what was appended; if `whole` is true, everything must have been read.
@@ -238,17 +246,23 @@ class Run:
             except FileError as error:
                 assert error.number == errno.ESTALE
                 self.counts["overtaken"] += 1
+            ended = self.appended[topic].shown is not None
+            whole = ended and way != self.pass_by
+            if whole and not follower.overtaken:
+                assert not self.client.filesystem.poll(follower.fh, None), (
+                    "more is readable than was appended"
+                )
             await follower.close()
-            ended = self.appended[topic].ended
-            self._closed.append((follower, ended and way != self.pass_by))
+            self._closed.append((follower, whole))
             if ended:
                 return
 
     def check(self) -> None:
         """Compare what each follower read with what was appended; raises AssertionError."""
-        shown = {topic: Shown(appended) for topic, appended in self.appended.items()}
         for follower, whole in self._closed:
-            follower.check(shown[follower.partition.topic], whole=whole)
+            shown = self.appended[follower.partition.topic].shown
+            assert shown is not None
+            follower.check(shown, whole=whole)
             self.counts["followers"] += 1
             self.counts["bytes"] += follower.size
 
@@ -257,12 +271,11 @@ class Run:
     ) -> None:
         """Read until everything has been read."""
         appended = self.appended[follower.partition.topic]
-        while True:
-            with trio.move_on_after(1) as waited:
+        while not follower.has_all(appended):
+            # A read that begins before the last append may get nothing, and would not end.
+            with trio.move_on_after(1 if appended.shown is None else math.inf):
                 await follower.read(size())
-            if waited.cancelled_caught and appended.ended:
-                return
-            await trio.sleep(0 if appended.ended else pause())
+            await trio.sleep(pause() if appended.shown is None else 0)
 
     async def read_fast(self, follower: Follower, _chance: random.Random) -> None:
         await self.until_end(follower, lambda: 2**17, lambda: 0)
@@ -279,10 +292,10 @@ class Run:
         while True:
             kernel = Notification()
             if not self.client.filesystem.poll(follower.fh, kernel):
-                with trio.move_on_after(1) as waited:
-                    await kernel.notified.wait()
-                if waited.cancelled_caught and appended.ended:
+                if follower.has_all(appended):
                     return
+                with trio.move_on_after(1):
+                    await kernel.notified.wait()
                 continue
             with _nothing_new():
                 while True:
@@ -342,7 +355,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
                     writers.start_soon(trio.to_thread.run_sync, run.append_there, until)
                     writers.start_soon(run.maintain, until)
                 for appended in run.appended.values():
-                    appended.ended = True
+                    appended.shown = Shown(appended)
         await silent.close()
         assert not len(client.context.waiting)
         assert not client.context.shared.tails.kept_chunks
