@@ -311,8 +311,8 @@ def unseeded(source: str) -> list[str]:
     drawn = [
         func.attr for func in own if func.value.id == "random" in imported and func.attr in DRAWS_OF_ITS_OWN
     ]
-    made = [call for call in calls if ast.unparse(call) in {"Random()", "random.Random()"}]
-    return drawn + [ast.unparse(call) for call in made]
+    bare = [ast.unparse(call) for call in calls if not call.args and not call.keywords]
+    return drawn + [call for call in bare if call in {"Random()", "random.Random()"}]
 
 
 def test_no_test_draws_numbers_that_cannot_be_drawn_again():
