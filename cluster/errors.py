@@ -240,11 +240,12 @@ def tls_reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, "")
         return f"its certificate is rejected: {error.verify_message.rstrip('.')}{remedy and '; '}{remedy}"
+    # Builds of Python differ in which of the two they raise if the peer closes the connection.
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return f"it closed the connection; if it does not speak TLS, {NO_TLS}"
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "wrong version number" in reason or "record layer failure" in reason:
         return f"it does not speak TLS; {NO_TLS}"
-    if "unexpected eof" in reason:
-        return f"it closed the connection; if it does not speak TLS, {NO_TLS}"
     if "certificate" in reason or "unknown ca" in reason:
         return f"it rejects this client's certificate ({reason}): set ssl.keystore.location to one that it trusts"
     return f"TLS: {reason}"

@@ -13,7 +13,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 from testing.broker.client import TIMEOUT_SECONDS
 from tests.doubles.token_endpoint import token_endpoint
 from tests.doubles.waiting import wait_until
-from topicfs.cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
+from topicfs.cluster.errors import AuthenticationError, NotKafkaError, UnreachableError, tls_reason
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.sasl import Credentials, oauthbearer, scram
@@ -235,6 +235,24 @@ def test_listeners_that_want_something_else(broker, security, certificates):
     tls = security(security_protocol="SSL", ssl_truststore_location=certificates.authority)
     with pytest.raises((AuthenticationError, UnreachableError), match="set security.protocol to PLAINTEXT"):
         Connection(plain, tls)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ssl.SSLEOFError(
+            8, "[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol (_ssl.c:1006)"
+        ),
+        ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF) (_ssl.c:992)"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_listener_that_ends_the_handshake(error):
+    """Whichever error a build of Python raises if the peer closes the connection, the remedy is named."""
+    assert (
+        "it closed the connection; if it does not speak TLS, set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        == tls_reason(error)
+    )
 
 
 @pytest.mark.parametrize(
