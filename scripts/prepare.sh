@@ -14,7 +14,7 @@ readonly venv=.venv
 readonly minimum="3.11"
 build_packages=(gcc libc6-dev libfuse3-dev fuse3 pkg-config python3-dev python3-venv)
 deb_packages=(binutils dpkg-dev)
-test_packages=("${deb_packages[@]}" attr bsdextrautils ccache debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck systemd tar vim zsh)
+test_packages=("${deb_packages[@]}" attr bsdextrautils ccache debootstrap fish groff-base jq kcat less man-db mandoc openssl parallel prometheus rsync shellcheck strace systemd tar vim zsh)
 
 # -- system packages ---------------------------------------------------------------------------------------------
 
