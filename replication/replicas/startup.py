@@ -235,7 +235,7 @@ def _check_serving(replica_dirs: ReplicaDirectories) -> None:
 def _open_each(content: ReplicaFile, wanted: Sequence[ReplicaDirectory]) -> None:
     """Open each directory that can be opened. Raises StorageError if another process owns one of them."""
     for replica_dir in wanted:
-        if replica_dir.failure == NOT_OPENED:
+        if replica_dir.failure == NOT_OPENED and _try(replica_dir, replica_dir.make):
             _try(replica_dir, partial(replica_dir.open, content.cluster_id))
 
 

@@ -7,6 +7,7 @@ directory is opened again.
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -134,12 +135,25 @@ class ReplicaDirectory:
         if str(mountpoint_of(self.path)) != self.mountpoint:
             raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
 
+    def _check_exists(self) -> None:
+        """Raise StorageError, with the words of an engine whose directory was moved away, if it does not exist."""
+        if not self.files.exists(self.path):
+            file = self.path / names.META_PROPERTIES
+            raise StorageError(f"{self.path} failed: {os.strerror(errno.ENOENT)}: {file}")
+
+    def make(self) -> None:
+        """Create the directory if it does not exist (blocking). Raises OSError."""
+        self.check_mounted()
+        if not self.files.read_only and not self.files.exists(self.path):
+            self.files.make_directory(self.path, private=True)
+            self.files.sync_directory(self.path.parent)
+
     def open(self, cluster_id: str) -> None:
-        """Open the directory, after creating it if it does not exist (blocking). Raises StorageError, OSError."""
+        """Open the directory, after filling it if it is empty (blocking). Raises StorageError, OSError."""
         self.check_mounted()
         files, settings = self._opening.files, self._opening.settings
         if not files.read_only:
-            self._make(cluster_id)
+            self._fill(cluster_id)
             if self.copy is not None:
                 restore_topic_ids(files, self.path, self.number, self.copy, self._warn)
         engine = open_logs(
@@ -162,11 +176,8 @@ class ReplicaDirectory:
         self._engine, self.failure = engine, None
         self._pause_seconds = FIRST_RETRY_SECONDS
 
-    def _make(self, cluster_id: str) -> None:
+    def _fill(self, cluster_id: str) -> None:
         files = self._opening.files
-        if not files.exists(self.path):
-            files.make_directory(self.path, private=True)
-            files.sync_directory(self.path.parent)
         if read_meta_properties(files, self.path) is None and self.is_blank():
             meta = MetaProperties(cluster_id, self.number, new_id())
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
@@ -189,11 +200,12 @@ class ReplicaDirectory:
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
         """Reopen the directory unless `check` raises an error; return whether it is online (blocking).
 
-        After each failure the pause before the next attempt doubles, up to LONGEST_RETRY_SECONDS.
+        A missing directory is not made: whoever moved it away could no longer move it back to its place. After each failure the pause before the next attempt doubles, up to LONGEST_RETRY_SECONDS.
         """
         self.close()
         try:
             self.look()
+            self._check_exists()
             check()
             self.open(cluster_id)
         except (StorageError, OSError) as error:

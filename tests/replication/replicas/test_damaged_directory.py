@@ -14,6 +14,8 @@ import pytest
 from tests.doubles.engines import read_lines
 from tests.doubles.replicated import ORDERS, Replicated, with_orders
 from topicfs.replication import holds_replicas
+from topicfs.replication.replicas.directories import replica_directory
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines
@@ -172,6 +174,67 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
         shutil.copyfile(copy_of(three[1]) / name, path)
         bring_back(engine)
         assert [None] * 3 == [status.offline for status in engine.directories()]
+        assert [True] * 3 == [one.in_sync for one in engine.replicated(ORDERS).status().replicas]
+    assert 1 == len({(directory / "orders-0" / f"{0:020}.log").read_bytes() for directory in three})
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_directory_that_was_moved_away_can_be_moved_back(three: list[Path], number: int) -> None:
+    """Attempts to open a directory that was moved away do not make it again, and it serves when it is back."""
+    path = three[number]
+    with opened(three) as engine:
+        append(engine, "three")
+        path.rename(path.with_name("away"))
+        append(engine, "four")
+        for _ in range(3):
+            bring_back(engine)
+            assert f"{path} failed: No such file or directory: {path / names.META_PROPERTIES}" == (
+                engine.directories()[number].offline
+            )
+        path.with_name("away").rename(path)
+        bring_back(engine)
+        assert [None] * 3 == [status.offline for status in engine.directories()]
+        assert [True] * 3 == [one.in_sync for one in engine.replicated(ORDERS).status().replicas]
+        assert ["one", "two", "three", "four"] == read_lines(engine.replicated(ORDERS))
+
+
+def test_a_directory_that_is_moved_away_during_an_attempt_is_not_made(
+    three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that disappears at any moment of an attempt to open it is not made again."""
+    path, away = three[1], three[1].with_name("away")
+    with opened(three) as engine:
+        for owner, step in (
+            (ReplicaDirectory, "look"),
+            (ReplicaDirectory, "_fill"),
+            (replica_directory, "open_logs"),
+        ):
+            engine._replica_dirs[2].fail("failed")
+            attempted = getattr(owner, step)
+
+            def vanish(
+                *args: object, attempted: Callable[..., object] = attempted, **options: object
+            ) -> object:
+                path.rename(away)
+                return attempted(*args, **options)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, step, vanish)
+                bring_back(engine)
+            assert not path.exists()
+            away.rename(path)
+            bring_back(engine)
+            assert [None] * 3 == [status.offline for status in engine.directories()]
+
+
+def test_an_empty_directory_in_the_place_of_a_missing_one_is_filled(three: list[Path]) -> None:
+    """A user who makes an empty directory in the place of a lost one gets replicas there again."""
+    with opened(three) as engine:
+        shutil.rmtree(three[1])
+        append(engine, "three")
+        bring_back(engine)
+        three[1].mkdir()
+        bring_back(engine)
         assert [True] * 3 == [one.in_sync for one in engine.replicated(ORDERS).status().replicas]
     assert 1 == len({(directory / "orders-0" / f"{0:020}.log").read_bytes() for directory in three})
 
