@@ -9,8 +9,9 @@ cd "$(dirname "$0")/.."
 # Use ccache if Debian's package is installed: tests build packages from C code that was compiled before.
 PATH="$PWD/.venv/bin:/usr/lib/ccache:$PATH"
 
-# The tests start hundreds of programs. If Python cached no compiled modules, each would compile all sources again.
-unset PYTHONDONTWRITEBYTECODE
+# The tests start hundreds of programs. If Python cached no compiled modules, each would compile all sources again. Without
+# buffers, the programs would not fail as they do for their users.
+unset PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }

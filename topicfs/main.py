@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -160,6 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     keep_interrupts()
     gc.set_threshold(*RARELY)
     status = run(sys.argv[1:] if arguments is None else arguments)
+    _drop_unwritten(sys.stdout)
+    _drop_unwritten(sys.stderr)
     gc.freeze()  # Skip the garbage collection at exit; the system frees the memory anyway.
     sys.exit(status)
 
@@ -175,11 +178,7 @@ def _answer_shell() -> int | None:
 def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
     """Run the command; return its exit status."""
     try:
-        with cli.make_context("topicfs", list(arguments)) as context:
-            cli.invoke(context)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else "")
-        return MISUSE
+        return _invoke(arguments)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (KeyboardInterrupt, click.Abort):
@@ -190,25 +189,54 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
         return _failed(
             error, errors or sys.stderr, debug="--debug" in arguments[:1] or "TOPICFS_DEBUG" in os.environ
         )
-    return SUCCESS
 
 
-def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
+def _invoke(arguments: Sequence[str]) -> int:
+    status = SUCCESS
+    try:
+        with cli.make_context("topicfs", list(arguments)) as context:
+            cli.invoke(context)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        status = MISUSE
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return status
+
+
+def _failed(error: Exception, errors: TextIO | None, *, debug: bool) -> int:
+    """Print the error if standard error is open and can be written; return the exit status."""
     from topicfs.lines import fitted
     from topicfs.storage.messages import printable
 
-    if debug:
-        import traceback
+    if errors is not None:
+        with suppress(OSError):
+            if debug:
+                import traceback
 
-        traceback.print_exception(error, file=errors)
-    click.echo(fitted(f"topicfs: {printable(describe(error))}", errors), file=errors)
+                traceback.print_exception(error, file=errors)
+            click.echo(fitted(f"topicfs: {printable(describe(error))}", errors), file=errors)
     return status_of(error)
 
 
 def _reader_went_away() -> int:
     """Exit quietly: the reader closed the pipe (`| head`), so nothing more may be written to it."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _silence(sys.stdout)
     return SUCCESS
+
+
+def _drop_unwritten(stream: TextIO | None) -> None:
+    """Keep the exit status if `stream` cannot be flushed, for example without its terminal: Python would exit with 120."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 INTERRUPT_RETRY_SECONDS = 0.01

@@ -123,6 +123,7 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
     command = ["topicfs", "mount", "--foreground", "--config", config, tmp_path / "data", mnt]
     pid, terminal = pty.fork()
     if pid == 0:
+        os.environ.pop("PYTHONUNBUFFERED", None)
         os.execv(TOPICFS, list(map(str, command)))
     try:
         wait_until(

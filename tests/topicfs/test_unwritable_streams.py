@@ -1,0 +1,38 @@
+"""Exit statuses of commands whose standard output or standard error cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.topicfs.conftest import TOPICFS
+
+pytestmark = pytest.mark.slow
+
+SAID = "topicfs: No space left on device\n"
+
+
+def run_in_shell(command: str) -> tuple[int, str]:
+    """Run a shell command line with `topicfs` as $0; return its exit status, and what it wrote to standard error."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        ["bash", "-c", command, TOPICFS], env=environment, stderr=subprocess.PIPE, text=True, check=False
+    )
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "", "mount --help"])
+def test_output_that_cannot_be_written_is_an_error(words: str):
+    """A command whose output cannot be written says so in one line."""
+    assert (1, SAID) == run_in_shell(f"$0 {words} >/dev/full")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("nosuch", 2), ("topics list --data /nosuch", 1), ("--version", 0), ("", 2)]
+)
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ">&- 2>&-"])
+def test_a_message_that_cannot_be_written_changes_no_status(words: str, status: int, stream: str):
+    """Without a place for its messages, a command ends with the status that it has with one."""
+    assert status == run_in_shell(f"$0 {words} {stream}")[0]
