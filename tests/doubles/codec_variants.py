@@ -249,6 +249,7 @@ VARIANTS: dict[tuple[Codec, str], bytes] = {
 
 REFUSED = {
     Codec.GZIP: {
+        "a header alone behind it",
         "a header and damaged data behind it",
         "a cut member behind it",
         "content behind the records",
@@ -309,3 +310,5 @@ REFUSED = {
 
 Kafka reads all other variants.
 """
+DEPENDS_ON_JAVA = {(Codec.GZIP, "a header alone behind it")}
+"""Variants of REFUSED that Kafka reads on older versions of Java: 17.0.15 reads them, 17.0.21 does not."""

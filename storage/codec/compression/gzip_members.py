@@ -17,8 +17,6 @@ _GZIP_MEMBER = 31
 _GZIP_HEADER = re.compile(rb"\x1f\x8b\x08.{7}", re.DOTALL)
 _GZIP_TEXT = re.compile(rb"[^\0]*\0")
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
-_GZIP_IGNORED = 18
-"""Java's reader ignores up to this many bytes after a member."""
 _GZIP_STRIDE = 64 * 1024
 """Number of compressed bytes that the decompressor of each member after the first gets at a time. The decompressor
 copies the bytes after its member's end, so a larger number would copy more.
@@ -52,7 +50,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
 
 def _begins_member(data: memoryview, at: int) -> bool:
     """Return whether another member begins at `at`: a whole header, with a right checksum if it has one."""
-    if len(data) - at <= _GZIP_IGNORED or not (head := _GZIP_HEADER.match(data, at)):
+    if not (head := _GZIP_HEADER.match(data, at)):
         return False
     flags, end = data[at + 3], head.end()
     if flags & _GZIP_EXTRA:
