@@ -15,8 +15,8 @@ from pathlib import Path
 
 FIRST_PORT = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_RESERVED: list[socket.socket] = []
-"""Sockets that stay open as long as this process runs."""
+_RESERVED: list[int] = []
+"""Descriptors of sockets that stay open as long as this process runs. Python warns of socket objects that are open then."""
 
 
 class NoPortError(Exception):
@@ -46,5 +46,5 @@ def _reserve(port: int) -> bool:
     except OSError:
         claim.close()
         return False
-    _RESERVED.append(claim)
+    _RESERVED.append(claim.detach())
     return True
