@@ -16,11 +16,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from testing import spark_home
 from testing.broker.broker import Broker, BrokerError
+from testing.broker.client import Client
 from testing.broker.libraries import Java
 from testing.java import archive_of, quick_start
 from testing.spark_python import spark_python
@@ -367,6 +370,23 @@ def test_a_broker_is_started_by_the_main_thread(tmp_path):
     with ThreadPoolExecutor(1) as threads, pytest.raises(BrokerError, match="start it in the main thread"):
         threads.submit(broker.start).result()
     assert not broker.running
+
+
+@pytest.mark.parametrize("passing", ["_DESTROY_BROKER", "_NOENT", "LEADER_NOT_AVAILABLE"])
+def test_requests_are_repeated_while_brokers_come_and_go(passing, monkeypatch):
+    """The tests' client repeats a request if its broker goes away, or if no partition has a leader yet."""
+    answers = [KafkaException(KafkaError(getattr(KafkaError, passing))), SimpleNamespace(offset=42)]
+
+    def answer(_seconds: float) -> SimpleNamespace:
+        if isinstance(one := answers.pop(0), KafkaException):
+            raise one
+        return one
+
+    admin = SimpleNamespace(
+        list_offsets=lambda asked: {place: SimpleNamespace(result=answer) for place in asked}
+    )
+    monkeypatch.setattr(Client, "admin", admin)
+    assert 42 == Client("127.0.0.1:1").offset_for("orders")
 
 
 @pytest.mark.parametrize("turn", ["first", "second"])

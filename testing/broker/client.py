@@ -45,8 +45,11 @@ PASSING_ERRORS = (
     "NOT_LEADER_FOR_PARTITION",
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
+    "_NOENT",
 )
-"""Errors that a broker returns for a while after its start, until it knows the leaders."""
+"""Errors of requests to leaders, for a while after the start of a broker, until the broker knows the leaders. The client
+reports _NOENT if no partition has a leader.
+"""
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
 """Seconds for which an admin client is reused, because a new client's connections cost a broker more than most
@@ -162,13 +165,17 @@ class Client:
         topics.
         """
         gone = sorted(names)
-        admin = self.admin
-        for future in (admin.delete_topics(gone) if gone else {}).values():
-            try:
-                future.result(TIMEOUT_SECONDS)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
+
+        def delete() -> None:
+            admin = self.admin
+            for future in (admin.delete_topics(gone) if gone else {}).values():
+                try:
+                    future.result(TIMEOUT_SECONDS)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+
+        _patiently(delete, ())
         _wait_until(lambda: not self.topics().intersection(gone), f"{gone} are no longer listed")
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
@@ -359,8 +366,11 @@ def _topic_id(admin: AdminClient, name: str) -> str:
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
-    """Call `ask`, and repeat the call while it raises one of the temporary errors in `passing`."""
-    codes = {getattr(KafkaError, name) for name in passing}
+    """Call `ask`, and repeat the call while it raises one of the temporary errors in `passing`.
+
+    It also repeats a request that the client gave up because the broker was not alive for a moment (_DESTROY_BROKER).
+    """
+    codes = {getattr(KafkaError, name) for name in (*passing, "_DESTROY_BROKER")}
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
