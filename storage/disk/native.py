@@ -380,7 +380,7 @@ class NativeFileSystem:
             if found.st_size > _MAX_SMALL_FILE_BYTES:
                 reason = f"a file of {found.st_size} bytes exceeds the limit of {_MAX_SMALL_FILE_BYTES}; restore it from a copy, or remove it"
                 raise CorruptionError(path, 0, reason)
-            return file.read(_MAX_SMALL_FILE_BYTES)
+            return file.read()  # With a size, Python would allocate that many bytes first.
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         path = f"{directory}/{name}"  # Making a Path takes as long as all other work here.

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import resource
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -404,3 +405,14 @@ def test_the_ends_of_a_file_that_is_not_there(either_disk):
     disk, root = either_disk
     with pytest.raises(FileNotFoundError):
         disk.read_ends(root, "file", 4)
+
+
+def test_a_small_file_needs_little_memory(tmp_path: Path) -> None:
+    """Reading a small file allocates memory for its size, not for the largest permitted size."""
+    (tmp_path / "meta.properties").write_bytes(b"version=1\n")
+    tracemalloc.start()
+    try:
+        assert b"version=1\n" == NativeFileSystem().read_bytes(tmp_path / "meta.properties")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
