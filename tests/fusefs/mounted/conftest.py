@@ -158,8 +158,12 @@ def status(directory: Path) -> dict[str, str]:
 
 
 def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:
-    """Run a script with `names` as environment variables, and return its result."""
-    environment = {**os.environ, "LC_ALL": "C.UTF-8", **{name: str(value) for name, value in names.items()}}
+    """Run a script with `names` as environment variables, and return its result.
+
+    Its programs run without PYTHONDEVMODE, in which Python warns of files that a user's one-liner leaves open.
+    """
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "PYTHONDEVMODE": ""}
+    environment |= {name: str(value) for name, value in names.items()}
     return subprocess.run(
         [*interpreter.split(), "-c", script],
         cwd=cwd,
