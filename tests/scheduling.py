@@ -141,6 +141,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return group_of(super()._split_scope(nodeid), nodeid)
 
         def _assign_work_unit(self, node: WorkerController) -> None:
+            if not self.workqueue:  # The other processes have taken all groups.
+                node.shutdown()
+                return
             longest = max(
                 self.workqueue, key=lambda group: (SECONDS.get(group, 0), len(self.workqueue[group]))
             )

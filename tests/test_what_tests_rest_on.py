@@ -135,6 +135,15 @@ def test_what_a_group_shares_ends_with_it(tmp_path):
     assert "begins ends begins ends " == (tmp_path / "said").read_text()
 
 
+def test_fewer_groups_than_processes_want(tmp_path):
+    """If groups of one test are so few that some processes get two and others none, all tests run."""
+    for number in range(4):
+        (tmp_path / f"test_{number}.py").write_text("def test_it(): pass\n")
+    options = ("-p", "xdist", "-p", "tests.scheduling", "-n", "4", "--dist", "loadfile")
+    done = run_files(tmp_path, *options, ci=None, plugins=BUILD_MACHINE)
+    assert "4 passed" in done.stdout
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
     """If a process ends during a test, that test fails, and the remaining tests run in another process."""
