@@ -15,8 +15,11 @@ from pathlib import Path
 
 FIRST_PORT = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_RESERVED: list[int] = []
-"""Descriptors of sockets that stay open as long as this process runs. Python warns of socket objects that are open then."""
+_RESERVATIONS: list[int] = []
+"""File descriptors of the sockets that reserve ports. They stay open until this process ends.
+
+They are not socket objects, because Python prints a warning for each socket object that is still open at its exit.
+"""
 
 
 class NoPortError(Exception):
@@ -26,7 +29,7 @@ class NoPortError(Exception):
 def reserve_ports(count: int) -> list[int]:
     """Return free ports that belong to this process until it ends. Raises NoPortError."""
     first_of_kernel = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
-    chance = random.Random(f"{os.getpid()} {len(_RESERVED)}")
+    chance = random.Random(f"{os.getpid()} {len(_RESERVATIONS)}")
     candidates = chance.sample(range(FIRST_PORT, first_of_kernel), first_of_kernel - FIRST_PORT)
     ports: list[int] = []
     for port in candidates:
@@ -46,5 +49,5 @@ def _reserve(port: int) -> bool:
     except OSError:
         claim.close()
         return False
-    _RESERVED.append(claim.detach())
+    _RESERVATIONS.append(claim.detach())
     return True

@@ -185,7 +185,7 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - a person gets one line whatever happens
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            return _reader_went_away()
+            return SUCCESS  # The reader closed the pipe, like `| head`.
         return _failed(
             error, errors or sys.stderr, debug="--debug" in arguments[:1] or "TOPICFS_DEBUG" in os.environ
         )
@@ -205,7 +205,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, errors: TextIO | None, *, debug: bool) -> int:
-    """Print the error if standard error is open and can be written; return the exit status."""
+    """Print the error to `errors`, and return the exit status. An error of this output is ignored."""
     from topicfs.lines import fitted
     from topicfs.storage.messages import printable
 
@@ -219,24 +219,14 @@ def _failed(error: Exception, errors: TextIO | None, *, debug: bool) -> int:
     return status_of(error)
 
 
-def _reader_went_away() -> int:
-    """Exit quietly: the reader closed the pipe (`| head`), so nothing more may be written to it."""
-    _silence(sys.stdout)
-    return SUCCESS
-
-
 def _drop_unwritten(stream: TextIO | None) -> None:
-    """Keep the exit status if `stream` cannot be flushed, for example without its terminal: Python would exit with 120."""
+    """Drop what cannot be written, for example because the terminal is gone. Otherwise Python exits with status 120."""
     if stream is None:
         return
     try:
         stream.flush()
     except OSError:
-        _silence(stream)
-
-
-def _silence(stream: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 INTERRUPT_RETRY_SECONDS = 0.01

@@ -69,7 +69,8 @@ def open_logs(
     changes nothing. If another process of this engine owns the directories, a read-only engine shows everything on
     disk; if a broker owns them, it shows the records below the checkpointed high watermarks. If there are more than
     `max_opened_at_start` partitions, those that were closed cleanly are opened on first use. `kind` is the class of
-    the engine; a directory that is one of many is not made. A partition that cannot be loaded, or whose directory fails, is offline and has the reason.
+    the engine. An engine of replicas (`kind.one_of_many`) does not create its directory. A partition that cannot be
+    loaded, or whose directory fails, is offline and has the reason.
 
     Raises DirectoryLockedError (with the owner's process ID), NotALogDirectoryError, DuplicatePartitionError,
     CorruptionError (a damaged meta.properties or settings file), StorageError (directories that do not belong

@@ -47,9 +47,12 @@ PASSING_ERRORS = (
     "UNKNOWN_LEADER_EPOCH",
     "_NOENT",
 )
-"""Errors of requests to leaders, for a while after the start of a broker, until the broker knows the leaders. The client
-reports _NOENT if no partition has a leader.
+"""Temporary errors after a broker has started, until the broker knows the leaders of the partitions.
+
+librdkafka itself reports _NOENT if no partition has a leader.
 """
+BROKER_GONE = "_DESTROY_BROKER"
+"""librdkafka's error for a request whose broker left the cluster before it answered."""
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
 """Seconds for which an admin client is reused, because a new client's connections cost a broker more than most
@@ -366,17 +369,14 @@ def _topic_id(admin: AdminClient, name: str) -> str:
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
-    """Call `ask`, and repeat the call while it raises one of the temporary errors in `passing`.
-
-    It also repeats a request that the client gave up because the broker was not alive for a moment (_DESTROY_BROKER).
-    """
-    codes = {getattr(KafkaError, name) for name in (*passing, "_DESTROY_BROKER")}
+    """Call `ask`, and repeat the call while it raises BROKER_GONE or one of the temporary errors in `passing`."""
+    temporary = {getattr(KafkaError, name) for name in (*passing, BROKER_GONE)}
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if error.args[0].code() not in codes or time.monotonic() > deadline:
+            if error.args[0].code() not in temporary or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
 

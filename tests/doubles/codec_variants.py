@@ -78,7 +78,7 @@ def _gzip_variants() -> dict[str, bytes]:
         "a large member and a small one": large + second,
         "a member whose first 4 bytes are in Java's buffer": _stored_member(_FIRST, 1595) + second,
         "a member whose first 19 bytes are in Java's buffer": _stored_member(_FIRST, 1592) + second,
-        "a header alone behind it": whole + second[:10],
+        "a second member cut after its header": whole + second[:10],
         "a header with a cut name behind it": whole + gzip_member(_SECOND, 8, b"name")[:14],
         "a header with a wrong checksum behind it": whole + gzip_member(_SECOND, 2, b"\x01\x02"),
         "a header with a cut extra field behind it": whole + gzip_member(_SECOND, 4, b"\xff\x00abc"),
@@ -249,7 +249,7 @@ VARIANTS: dict[tuple[Codec, str], bytes] = {
 
 REFUSED = {
     Codec.GZIP: {
-        "a header alone behind it",
+        "a second member cut after its header",
         "a header and damaged data behind it",
         "a cut member behind it",
         "content behind the records",
@@ -310,5 +310,5 @@ REFUSED = {
 
 Kafka reads all other variants.
 """
-DEPENDS_ON_JAVA = {(Codec.GZIP, "a header alone behind it")}
-"""Variants of REFUSED that Kafka reads on older versions of Java: 17.0.15 reads them, 17.0.21 does not."""
+DEPENDS_ON_JAVA = {(Codec.GZIP, "a second member cut after its header")}
+"""Variants that Kafka reads on Java 17.0.15 and refuses on Java 17.0.21; topicfs refuses them."""

@@ -1,4 +1,4 @@
-"""Exit statuses of commands whose standard output or standard error cannot be written."""
+"""Tests of commands that cannot write to their standard output or standard error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SAID = "topicfs: No space left on device\n"
 
 
 def run_in_shell(command: str) -> tuple[int, str]:
-    """Run a shell command line with `topicfs` as $0; return its exit status, and what it wrote to standard error."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    """Run a command line in bash, where $0 is the path of `topicfs`. Return the exit status and the standard error."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     ran = subprocess.run(
         ["bash", "-c", command, TOPICFS], env=environment, stderr=subprocess.PIPE, text=True, check=False
     )
@@ -34,5 +34,5 @@ def test_output_that_cannot_be_written_is_an_error(words: str):
 )
 @pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ">&- 2>&-"])
 def test_a_message_that_cannot_be_written_changes_no_status(words: str, status: int, stream: str):
-    """Without a place for its messages, a command ends with the status that it has with one."""
+    """A command that cannot print its message has the same exit status as one that can."""
     assert status == run_in_shell(f"$0 {words} {stream}")[0]

@@ -136,13 +136,17 @@ class ReplicaDirectory:
             raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
 
     def _check_exists(self) -> None:
-        """Raise StorageError, with the words of an engine whose directory was moved away, if it does not exist."""
+        """Raise StorageError if the directory does not exist.
+
+        The error has the same text as the failure of the engine that lost its directory, so that the reason in
+        `status` does not change between attempts.
+        """
         if not self.files.exists(self.path):
-            file = self.path / names.META_PROPERTIES
-            raise StorageError(f"{self.path} failed: {os.strerror(errno.ENOENT)}: {file}")
+            missing = os.strerror(errno.ENOENT)
+            raise StorageError(f"{self.path} failed: {missing}: {self.path / names.META_PROPERTIES}")
 
     def make(self) -> None:
-        """Create the directory if it does not exist (blocking). Raises OSError."""
+        """Create the directory unless it exists or the disk is read-only. Blocks. Raises OSError."""
         self.check_mounted()
         if not self.files.read_only and not self.files.exists(self.path):
             self.files.make_directory(self.path, private=True)
@@ -200,7 +204,8 @@ class ReplicaDirectory:
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
         """Reopen the directory unless `check` raises an error; return whether it is online (blocking).
 
-        A missing directory is not made: whoever moved it away could no longer move it back to its place. After each failure the pause before the next attempt doubles, up to LONGEST_RETRY_SECONDS.
+        A missing directory is not created, because then a user who moved it away could not move it back. After each
+        failure the pause before the next attempt doubles, up to LONGEST_RETRY_SECONDS.
         """
         self.close()
         try:

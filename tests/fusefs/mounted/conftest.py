@@ -158,9 +158,9 @@ def status(directory: Path) -> dict[str, str]:
 
 
 def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:
-    """Run a script with `names` as environment variables, and return its result.
+    """Run a script, with the environment variables `names`; return the ended process.
 
-    Its programs run without PYTHONDEVMODE, in which Python warns of files that a user's one-liner leaves open.
+    PYTHONDEVMODE is off, because with it Python prints a warning for each file that a script leaves open.
     """
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "PYTHONDEVMODE": ""}
     environment |= {name: str(value) for name, value in names.items()}

@@ -180,7 +180,7 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_directory_that_was_moved_away_can_be_moved_back(three: list[Path], number: int) -> None:
-    """Attempts to open a directory that was moved away do not make it again, and it serves when it is back."""
+    """The engine does not create a directory that was moved away, and serves it when it is moved back."""
     path = three[number]
     with opened(three) as engine:
         append(engine, "three")
@@ -201,7 +201,7 @@ def test_a_directory_that_was_moved_away_can_be_moved_back(three: list[Path], nu
 def test_a_directory_that_is_moved_away_during_an_attempt_is_not_made(
     three: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory that disappears at any moment of an attempt to open it is not made again."""
+    """If a directory is moved away while the engine tries to open it, the engine does not create it, at any step."""
     path, away = three[1], three[1].with_name("away")
     with opened(three) as engine:
         for owner, step in (

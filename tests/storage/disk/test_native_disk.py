@@ -408,7 +408,7 @@ def test_the_ends_of_a_file_that_is_not_there(either_disk):
 
 
 def test_a_small_file_needs_little_memory(tmp_path: Path) -> None:
-    """Reading a small file allocates memory for its size, not for the largest permitted size."""
+    """Reading a file of ten bytes needs less than 1 MiB of memory, although files of 512 MiB are permitted."""
     (tmp_path / "meta.properties").write_bytes(b"version=1\n")
     tracemalloc.start()
     try:
