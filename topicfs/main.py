@@ -161,8 +161,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     keep_interrupts()
     gc.set_threshold(*RARELY)
     status = run(sys.argv[1:] if arguments is None else arguments)
-    _drop_unwritten(sys.stdout)
-    _drop_unwritten(sys.stderr)
     gc.freeze()  # Skip the garbage collection at exit; the system frees the memory anyway.
     sys.exit(status)
 
@@ -189,6 +187,9 @@ def run(arguments: Sequence[str], errors: TextIO | None = None) -> int:
         return _failed(
             error, errors or sys.stderr, debug="--debug" in arguments[:1] or "TOPICFS_DEBUG" in os.environ
         )
+    finally:
+        _drop_unwritten(sys.stdout)
+        _drop_unwritten(sys.stderr)
 
 
 def _invoke(arguments: Sequence[str]) -> int:

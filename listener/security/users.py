@@ -101,7 +101,7 @@ def read_users(path: Path) -> Users:
                 )
             if found.st_size > _MAX_FILE_BYTES:
                 raise ListenerError(f"{path}: too large for a file of users")
-            text = file.read(_MAX_FILE_BYTES).decode()
+            text = file.read().decode()
     except OSError as error:
         raise ListenerError(f"{path}: cannot read the listener's users: {error.strerror}") from None
     except UnicodeDecodeError:

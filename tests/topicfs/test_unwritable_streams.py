@@ -36,3 +36,8 @@ def test_output_that_cannot_be_written_is_an_error(words: str):
 def test_a_message_that_cannot_be_written_changes_no_status(words: str, status: int, stream: str):
     """A command that cannot print its message has the same exit status as one that can."""
     assert status == run_in_shell(f"$0 {words} {stream}")[0]
+
+
+def test_mount_has_its_status_without_a_message():
+    """mount.topicfs(8) reports a failed mount by status 32, as mount(8) expects, although it cannot print the reason."""
+    assert 32 == run_in_shell("${0%topicfs}mount.topicfs /nosuch/data /nosuch/mnt 2>/dev/full")[0]
